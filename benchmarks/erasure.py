@@ -107,7 +107,7 @@ class Bench:
 
     def merged(self, people: Sequence[int]) -> None:
         """By Sluice: on the suppression list, then one merge by pseudonym."""
-        from sluice.erasure.requests import SuppressedIdentifier
+        from sluice.erasure.request_record import SuppressedIdentifier
         from sluice.erasure.steps import rows, subject_tables
         from sluice.privacy import secrets, suppression_list
         from sluice.privacy.pseudonyms import compute_pseudonym

@@ -23,11 +23,12 @@ from sluice.cli.printing import print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.making import make_deliveries
+from sluice.erasure.request_record import list_erasure_requests
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.printable import count_noun, format_size
-from sluice.runs import due, job, ledger
+from sluice.runs import job, ledger
 from sluice.settings import Settings, require_known_pipeline
 from sluice.spark_process import build_spark_environment
 
@@ -174,7 +175,7 @@ def _request_erasure(records: PipelineRecords, console: Console, member: str) ->
     if done.returncode:
         raise SluiceError(f"The request was refused: {done.stderr.strip()}")
     console.print(done.stdout.rstrip(), highlight=False)
-    return due.read_request_standings(records)[-1].request
+    return list_erasure_requests(records)[-1].request
 
 
 def _demo_environment(settings: Settings) -> dict[str, str]:
@@ -255,10 +256,10 @@ class ScanSummary:
 
 def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) -> ScanSummary:
     """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
     from sluice.erasure.proof import sought
 
-    asked = requests.read_erasure_request(graph.records(settings), request)
+    asked = request_record.read_erasure_request(graph.records(settings), request)
     found = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, [asked]))
     person, control = _count_hits(found.of_person()), _count_hits(found.of_control())
     return ScanSummary(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))

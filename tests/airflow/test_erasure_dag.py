@@ -259,7 +259,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
 
 
 def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
     from sluice.settings import Settings
 
     keep(A, request_events.RECEIVED)
@@ -267,6 +267,6 @@ def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: An
     for answer in ("no", "yes"):
         monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", answer)
         settings = Settings.current()
-        waiting = [one.request for one in requests.list_waiting_requests(PipelineRecords(settings, "gym"))]
-        assert tuple(waiting) == due.find_due_requests(due.read_request_standings(PipelineRecords(settings, "gym")), NOW).erase
+        waiting = [one.request for one in request_record.list_waiting_requests(PipelineRecords(settings, "gym"))]
+        assert tuple(waiting) == due.find_due_requests(PipelineRecords(settings, "gym"), NOW).erase
         assert waiting == ([B] if answer == "yes" else [A, B])

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.test_commit_points import Crash, crash_at
 from tests.integration.erasure import test_erasure_histories as histories
 
-from sluice.erasure import request_events, requests
+from sluice.erasure import request_events, request_record
 from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_a_killed_erasure_ends_as_one_that_was_not(
     lake.run("propagate_deletions")  # what came after she was erased is taken out of the landing folder by the next one
     assert crashed
     assert histories.residue(lake) == []
-    assert [request.state for request in requests.list_erasure_requests(PipelineRecords(settings, "house"))] == [
+    assert [request.state for request in request_record.list_erasure_requests(PipelineRecords(settings, "house"))] == [
         request_events.PHYSICALLY
     ]
     assert lake.rows("note", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 7)]

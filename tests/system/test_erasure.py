@@ -20,7 +20,7 @@ from orchestration.rest.client import Client
 from orchestration.server.home import local_airflow_home
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.erasure import receiving, request_events, requests
+from sluice.erasure import receiving, request_events, request_record
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
@@ -90,7 +90,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
             answer(client, "rejected", "Reject")
             assert ended(client, "erasure", "rejected", 300) == "success"
             assert states(client, "rejected")["gym.erase_approved"] == "skipped"
-            assert requests.read_erasure_request(records, asked).state == request_events.RECEIVED
+            assert request_record.read_erasure_request(records, asked).state == request_events.RECEIVED
             client.trigger("erasure", "approved", {"requests": [asked]})
             answer(client, "approved", "Approve")
         else:
@@ -107,7 +107,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
         assert ended(client, "erasure", "nothing", 300) == "success"
         assert states(client, "nothing")["gym.erase"] == "skipped", "no Spark where nothing is due"
         assert refused(client, member), "an identifier is no id"
-    done = requests.read_erasure_request(records, asked)
+    done = request_record.read_erasure_request(records, asked)
     assert done.state == request_events.CERTIFIED, [vars(event) for event in done.history]
     assert certificate.read_certificates(records, asked)[-1].verdict == certificate.PASS
     for name in ("events", "members_history", "completed_workouts"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import settings_at
 
-from sluice.erasure import canary, receiving, requests
+from sluice.erasure import canary, receiving, request_record
 from sluice.erasure.removals_by_age import find_last_removal_by_age
 from sluice.ingest import schema_log
 from sluice.ingest.landing import rewriting
@@ -33,11 +34,11 @@ READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "lake.json": ("the format of the lake", lambda at: lock.check_lake_format(PipelineRecords(at, "gym"))),
     "erasure_requests/0a1b.json": (
         "a request to erase somebody",
-        lambda at: due.read_request_standings(PipelineRecords(at, "gym")),
+        lambda at: due.find_due_requests(PipelineRecords(at, "gym"), datetime.now(UTC)),
     ),
     "erasure_requests/0a1b.json ": (
         "a request to erase somebody",
-        lambda at: requests.list_erasure_requests(PipelineRecords(at, "gym")),
+        lambda at: request_record.list_erasure_requests(PipelineRecords(at, "gym")),
     ),
     "rewriting/1.json": (
         "which landed files an erasure was about to replace",

@@ -34,7 +34,7 @@ COMMANDS = {
     ("cli/tables/copies.py", RELEASE),
     ("lake/releases.py", RELEASE),
     ("orchestration/erasure/dag.py", ERASE),
-    ("runs/due.py", ERASE),
+    ("erasure/request_record.py", ERASE),
 }
 
 

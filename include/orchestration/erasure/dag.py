@@ -64,17 +64,15 @@ class DueOperator(BaseOperator):
         """Read the requests' files."""
         records, now = PipelineRecords(Settings.current(), self.pipeline), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
-        standings = due.read_request_standings(records)
         if asked:
             _refuse_unknown_request_ids(records.settings, asked)
-        for one in standings:
-            if one.open and one.due_at is not None and one.due_at - now <= due.ALERTED_BEFORE:
-                alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.due_at, now)
-        found = due.find_due_requests(standings, now, asked)
+        for one in due.find_requests_to_alert(records, now):
+            alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.deadline, now)
+        found = due.find_due_requests(records, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
         by_data = not asked and due.may_hold_unseen_requests(records)
-        if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved or by_data):
+        if not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
         return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
 
@@ -120,9 +118,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
 def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> None:
     """Raises for an id that no request has. Each pipeline's task searches all pipelines: otherwise no task would report an unknown id."""
     try:
-        due.check_requests_exist(
-            [one for records in list_pipeline_records(settings) for one in due.read_request_standings(records)], asked
-        )
+        due.check_requests_exist(list_pipeline_records(settings), asked)
     except UsageError as error:
         raise AirflowFailException(str(error)) from None
 

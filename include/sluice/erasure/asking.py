@@ -20,9 +20,9 @@ from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
-from sluice.erasure import receiving, request_events, requests, vault
+from sluice.erasure import receiving, request_events, request_record, requests, vault
 from sluice.erasure.receiving import State
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
@@ -66,12 +66,8 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
     """
     records = workspace.records
     refused: dict[Identifier, ErasureRequest] = {}
-    for one in requests.list_erasure_requests(records) if people else ():
-        by_rows = (
-            one.state == request_events.FAILED
-            and not (one.done_at or one.withdrawn_at)
-            and one.history[0].note.startswith(_BY_ROWS)
-        )
+    for one in request_record.list_erasure_requests(records) if people else ():
+        by_rows = one.is_refused and not one.is_withdrawn and one.history[0].note.startswith(_BY_ROWS)
         if by_rows and len(one.pseudonyms) == 1 and vault.has_vault_entry(records, one.request):
             refused |= dict.fromkeys(vault.read_asked_identifiers(records, one.request), one)
     for person, reads in people.items():
@@ -184,11 +180,11 @@ def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
     A refused request is made again: what has arrived since may show who is meant.
     """
     found: dict[str, float] = {}
-    for one in requests.list_erasure_requests(workspace.records):
+    for one in request_record.list_erasure_requests(workspace.records):
         up_to = 0.0
-        if one.withdrawn_at is not None:
+        if one.is_withdrawn:
             up_to = _parse_request_watermark(one)
-        elif one.lifted_at is None and (one.state != request_events.FAILED or one.done_at):
+        elif not (one.is_lifted or one.is_refused):
             up_to = math.inf
         for called in one.pseudonyms:
             found[called] = max(found.get(called, 0.0), up_to)

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import residue
 from residue import needles
 from sluice.durable_files import write_json_durably
-from sluice.erasure import request_events, requests, vault
+from sluice.erasure import request_record, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.kept_files import load_kept_object
 from sluice.lake.workspace import Workspace
@@ -62,13 +62,17 @@ def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[
             vault.replace_vault_identifiers(records, request, [*theirs, *made_up])
             requests.write_request_canary(records, request, name)
         _plant_canary_stores(workspace, locate_canary_folder(records, name), marks)
-    return [requests.read_erasure_request(records, one.request) for one in asked]
+    return [request_record.read_erasure_request(records, one.request) for one in asked]
 
 
 def _find_erased_canaries(records: PipelineRecords, asked: Sequence[ErasureRequest]) -> set[str]:
     """The canaries of other requests that are already done: an earlier propagation has erased them."""
     now = {one.request for one in asked}
-    return {one.control for one in requests.list_erasure_requests(records) if one.done_at is not None and one.request not in now}
+    return {
+        one.control
+        for one in request_record.list_erasure_requests(records)
+        if one.rows_left_at is not None and one.request not in now
+    }
 
 
 def plant_control_stores(folder: Location, marks: CanaryMarks, retain: str) -> None:
@@ -88,7 +92,7 @@ def _plant_canary_stores(workspace: Workspace, folder: Location, marks: CanaryMa
 
 def remove_stale_canaries(records: PipelineRecords) -> None:
     """Removes canaries that are no longer needed: those of requests that are over, and leftovers of killed runs."""
-    needed = {one.control for one in requests.list_erasure_requests(records) if not _is_request_over(one)}
+    needed = {one.control for one in request_record.list_erasure_requests(records) if not one.is_over}
     for folder in locate_canary_folder(records, "").glob("*"):
         if folder.name.startswith(_NOW):
             left = time.time() - find_last_write(folder) > _LEFTOVER_SECONDS
@@ -96,11 +100,6 @@ def remove_stale_canaries(records: PipelineRecords) -> None:
             left = folder.name not in needed or not (folder / PLANTED).is_file()
         if left:
             remove_folder(folder)
-
-
-def _is_request_over(one: ErasureRequest) -> bool:
-    refused = one.state == request_events.FAILED and one.done_at is None
-    return one.state == request_events.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
 def find_planted_canary(records: PipelineRecords, name: str) -> Location | None:

@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import partial
 
 from sluice import delta_log, vacuum
-from sluice.erasure import request_events, requests
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure import request_events, request_record, requests
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import positions, streams
@@ -79,8 +79,8 @@ _LEFT_OVER = "left_over_files"
 
 def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests whose bytes may be removed, limited to `only` if given."""
-    found = [one for one in requests.list_erasure_requests(workspace.records) if not only or one.request in only]
-    return [one for one in found if _is_physically_due(one, now)]
+    found = [one for one in request_record.list_erasure_requests(workspace.records) if not only or one.request in only]
+    return [one for one in found if one.may_bytes_go(now)]
 
 
 def _vacuum_due_tables(workspace: Workspace, turns: TableTurns, due: list[ErasureRequest], now: datetime) -> None:
@@ -117,7 +117,7 @@ def _sweep_leftover_files(workspace: Workspace, now: datetime) -> list[FlowRepor
 
 def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> list[FlowReport]:
     """Removes the versions of objects that a store keeps from before the people had left every table, and of landed files rewritten since."""
-    settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
+    settings, left = workspace.settings, max(datetime.fromisoformat(one.rows_left_at) for one in due if one.rows_left_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
     tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)
     for root in (*tables, releases.releases_folder(workspace.records), workspace.landing):
@@ -125,8 +125,3 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
             report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
     report.deleted += rewriting.remove_versions_of_rewritten_files(settlement.rewriting_journal_folder(workspace))
     return [report] if report.deleted else []
-
-
-def _is_physically_due(request: ErasureRequest, now: datetime) -> bool:
-    due = request.physical_due_at
-    return request.state == request_events.LOGICALLY and (due is None or datetime.fromisoformat(due) <= now)

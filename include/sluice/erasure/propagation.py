@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 
 from sluice import delta_log, durable_files
 from sluice.declare.assembly.graph import PSEUDONYM
-from sluice.erasure import asking, canary, ledger, receiving, request_events, requests, vault
+from sluice.erasure import asking, canary, ledger, receiving, request_events, request_record, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
@@ -44,7 +44,7 @@ def propagate_deletions(
     records = workspace.records
     recompute_suppression_entries(workspace)
     asking.create_requests_from_rows(workspace)
-    if not requests.list_waiting_requests(records, only):
+    if not request_record.list_waiting_requests(records, only):
         return landing.rewrite_redelivered_files(workspace)
     settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
     erasing = Erasing(workspace, settled, follow)
@@ -106,7 +106,7 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
         return []
     records = workspace.records
     listed = suppression_list.list_suppressed_requests(workspace)
-    open_ = [one for one in requests.list_erasure_requests(records) if one.request in listed and one.lifted_at is None]
+    open_ = [one for one in request_record.list_erasure_requests(records) if one.request in listed and not one.is_lifted]
     theirs = {one.request: _find_changed_identifiers(workspace, one, changed) for one in open_}
     known = {request: found for request, found in theirs.items() if found}
     suppression_list.add_suppression_entries(

@@ -19,8 +19,8 @@ from sluice import delta_log, record_tables
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import write_json_durably
-from sluice.erasure import ledger, request_events, requests, vault
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure import ledger, request_events, request_record, requests, vault
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest.ledger import read_delivery_ledger_columns
@@ -146,11 +146,11 @@ def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureR
 
     Raises UsageError if it was carried out or is under way: what is begun is finished.
     """
-    found = requests.read_erasure_request(records, request)
-    if found.withdrawn_at is not None:
+    found = request_record.read_erasure_request(records, request)
+    if found.is_withdrawn:
         _forget_request_identifiers(records, request)  # a kill came right after it was recorded
         return found
-    if found.done_at is not None or found.state not in (request_events.RECEIVED, request_events.FAILED):
+    if found.rows_left_at is not None or found.state not in (request_events.RECEIVED, request_events.FAILED):
         raise UsageError(
             f"Request {request} is carried out: it is {found.state}. To let the person come back: sluice erase lift {request}"
         )
@@ -181,12 +181,11 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
 
     Raises UsageError if the request was not carried out, and SluiceError if another process is writing the list.
     """
-    found = requests.read_erasure_request(records, request)
+    found = request_record.read_erasure_request(records, request)
     # A request whose scan found something was still carried out.
-    if found.done_at is None:
-        state = request_events.WITHDRAWN if found.withdrawn_at else found.state
-        raise UsageError(f"Request {request} is '{state}': nobody was erased by it, so there is nothing to lift.")
-    if found.lifted_at is not None:
+    if found.rows_left_at is None:
+        raise UsageError(f"Request {request} is '{found.shown_state}': nobody was erased by it, so there is nothing to lift.")
+    if found.is_lifted:
         return 0
     lifted = _lift_suppression_entries(records, request)
     requests.add_request_event(records, request, request_events.LIFTED, f"{count_noun(lifted, 'entry')} of the suppression list")

@@ -1,27 +1,19 @@
-"""Erasure requests: one JSON file each, with pseudonyms, a state and a history. Only the vault holds the identifiers."""
+"""Writes erasure requests: one JSON file each, with pseudonyms, a state and a history. Only the vault holds the identifiers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import get_args
 
 from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, write_json_durably
-from sluice.erasure.request_events import (
-    APPROVED,
-    CERTIFIED,
-    DONE,
-    LIFTED,
-    RECEIVED,
-    WITHDRAWN,
-    State,
-    load_kept_request,
-)
+from sluice.erasure.request_events import WITHDRAWN, State
+from sluice.erasure.request_record import ErasureRequest, RequestEvent, SuppressedIdentifier, read_erasure_request
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.locations import Location, locate
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -30,117 +22,6 @@ from sluice.settings import Settings
 
 SEVERAL = "several"
 """The domain of a request made by identifiers of more than one domain."""
-
-
-@dataclass(frozen=True)
-class SuppressedIdentifier:
-    """An identifier of a request's people as a pseudonym, and when it was theirs (ISO 8601; since is included, until is not).
-
-    known_until: see `Identifier`.
-    """
-
-    domain: str
-    pseudonym: str
-    since: str | None = None
-    until: str | None = None
-    known_until: str | None = None
-
-
-@dataclass(frozen=True)
-class RequestEvent:
-    """An event in a request's history. note: counts and names of declarations, never a value."""
-
-    at: str
-    state: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ErasureRequest:
-    """An erasure request. domain, pseudonyms: what was asked for. subjects: all that identity resolution found of its people.
-
-    due_at: when it must be certified. physical_due_at: when the remaining bytes may go; None while unknown. planted: the canary that is
-    erased with it (see `control`), or None.
-    """
-
-    request: str
-    received_at: str
-    due_at: str
-    state: State
-    domain: str
-    pseudonyms: tuple[str, ...]
-    subjects: tuple[SuppressedIdentifier, ...] = ()
-    history: tuple[RequestEvent, ...] = ()
-    physical_due_at: str | None = None
-    planted: str | None = None
-
-    @property
-    def control(self) -> str:
-        """The name of its canary; while there is none, its own name, which no canary has."""
-        return self.planted or self.request
-
-    @property
-    def done_at(self) -> str | None:
-        """When its rows had left every table; None before that."""
-        found = [event.at for event in self.history if event.state in DONE]
-        return found[0] if found and self.state != RECEIVED else None
-
-    @property
-    def certified_at(self) -> str | None:
-        """When it was first proved; None before that."""
-        return self._at(CERTIFIED)
-
-    @property
-    def approved(self) -> bool:
-        """Whether somebody approved it, which matters if SLUICE_ERASURE_APPROVAL requires it."""
-        return any(event.note == APPROVED for event in self.history)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is to be carried out, perhaps after an approval."""
-        return self.state == RECEIVED and self.withdrawn_at is None
-
-    @property
-    def lifted_at(self) -> str | None:
-        """When its entries on the suppression list were lifted, or None."""
-        return self._at(LIFTED)
-
-    @property
-    def withdrawn_at(self) -> str | None:
-        """When it was withdrawn, or None. A withdrawn request erases nobody."""
-        return self._at(WITHDRAWN)
-
-    def _at(self, event: str) -> str | None:
-        return next((one.at for one in self.history if one.state == event), None)
-
-
-def list_erasure_requests(records: PipelineRecords) -> list[ErasureRequest]:
-    """The pipeline's requests, oldest first."""
-    found = [_read_request_file(path) for path in records.erasure_requests.glob("*.json")]
-    return sorted(found, key=lambda request: (request.received_at, request.request))
-
-
-def read_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
-    """Returns a request as it is now. Raises UsageError with the nearest id."""
-    path = records.erasure_requests / f"{request}.json"
-    if not path.is_file():
-        known = [path.stem for path in records.erasure_requests.glob("*.json")]
-        raise UsageError(f"Pipeline '{records.pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
-    return _read_request_file(path)
-
-
-def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) -> list[ErasureRequest]:
-    """The requests whose people are still in tables, oldest first, without those that still need approval.
-
-    only: the ids to include; empty means all.
-    """
-    every = [one for one in list_erasure_requests(records) if not only or one.request in only]
-    return [one for one in every if one.waits and (one.approved or not records.settings.erasure_approval)]
-
-
-def list_unapproved_requests(records: PipelineRecords) -> list[ErasureRequest]:
-    """The requests that nothing carries out before somebody approves them, oldest first."""
-    return [one for one in list_erasure_requests(records) if one.waits and not one.approved and records.settings.erasure_approval]
 
 
 def advance_request_state(
@@ -205,19 +86,6 @@ def new_request_event(state: str, note: str) -> RequestEvent:
 def format_request_time(at: datetime) -> str:
     """Formats an instant as requests have it."""
     return at.isoformat(timespec="seconds")
-
-
-def _read_request_file(path: Location) -> ErasureRequest:
-    return load_kept_request(path, _parse_stored_request)
-
-
-def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
-    return ErasureRequest(**{
-        **stored,
-        "pseudonyms": tuple(stored["pseudonyms"]),
-        "subjects": tuple(SuppressedIdentifier(**one) for one in stored["subjects"]),
-        "history": tuple(RequestEvent(**one) for one in stored["history"]),
-    })
 
 
 def write_erasure_request(records: PipelineRecords, request: ErasureRequest) -> ErasureRequest:

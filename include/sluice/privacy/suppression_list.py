@@ -22,7 +22,7 @@ from sluice.privacy import secrets
 from sluice.record_columns import write_record_ddl
 
 if TYPE_CHECKING:
-    from sluice.erasure.requests import SuppressedIdentifier
+    from sluice.erasure.request_record import SuppressedIdentifier
 
 
 class SuppressionEntry(NamedTuple):

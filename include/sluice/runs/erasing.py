@@ -50,11 +50,11 @@ def run_erase_stage(
     records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
     clones.refuse_in_clone(records, "Erase people there, then remove the clone and make it again.")
-    due.check_requests_exist(due.read_request_standings(records), requests)
+    due.check_requests_exist([records], requests)
     if approved:
         for request in approve_requests(records, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
-    found = due.find_due_requests(due.read_request_standings(records), datetime.now(UTC), requests)
+    found = due.find_due_requests(records, datetime.now(UTC), requests)
     if not found.now and (requests or not _may_hold_unseen_requests(settings, graph)):
         report = job.empty_run_report(asked)
     else:
@@ -75,11 +75,11 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 
     Returns those that were withdrawn, which do not hold up the others. Raises UsageError for an unknown id.
     """
-    from sluice.erasure import request_events, requests
+    from sluice.erasure import request_events, request_record, requests
 
     withdrawn = []
-    for found in [requests.read_erasure_request(records, request) for request in ids]:
-        if found.withdrawn_at is not None:
+    for found in [request_record.read_erasure_request(records, request) for request in ids]:
+        if found.is_withdrawn:
             withdrawn.append(found.request)
         elif found.state == request_events.RECEIVED:
             requests.advance_request_state(records, found, request_events.RECEIVED, request_events.APPROVED)
@@ -122,7 +122,7 @@ def scan_and_certify_requests(
     records = workspace.records
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    found = due.find_due_requests(due.read_request_standings(records), datetime.now(UTC), asked)
+    found = due.find_due_requests(records, datetime.now(UTC), asked)
     for request in found.again:
         if not vault.has_vault_entry(records, request):
             requests.add_request_event(records, request, request_events.NOT_SCANNED, "its identifiers are not kept any more")
@@ -137,7 +137,7 @@ def scan_and_certify_requests(
 
 def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scans once for these requests."""
-    from sluice.erasure import request_events, requests, vault
+    from sluice.erasure import request_events, request_record, vault
     from sluice.erasure.proof import certificate, chain
     from sluice.erasure.proof.sought import hint_at_near_spellings
     from sluice.lake.report import FlowReport
@@ -149,7 +149,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     for request, report in reports.items():
         try:
             vault.read_vault_identifiers(records, request)
-            known.append(requests.read_erasure_request(records, request))
+            known.append(request_record.read_erasure_request(records, request))
         except SluiceError as error:  # one request's vault entry failed: the others still get certificates
             errors[report.flow] = error
     try:
@@ -181,9 +181,8 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
 
 def is_nobody_to_erase(workspace: Workspace) -> bool:
     """Whether the stage `propagate_deletions` finds nothing that only Spark can do: no request, no source whose rows grow too old, no catalog."""
-    standings = due.read_request_standings(workspace.records)
     return not (
-        due.find_due_requests(standings, datetime.now(UTC)).now
+        due.find_due_requests(workspace.records, datetime.now(UTC)).now
         or _may_hold_unseen_requests(workspace.settings, workspace.graph)
         or any(source.keep_for for source in workspace.graph.sources.values())
         or workspace.settings.catalog

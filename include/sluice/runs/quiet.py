@@ -76,7 +76,7 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
         # A process that was killed while it held the lease may have left files that a run sweeps.
         if not leased and holder.read_lease_description(locate(records.bookkeeping())) is not None:
             return None
-        if due.find_due_requests(due.read_request_standings(records), now).now:
+        if due.find_due_requests(records, now).now:
             return None
         if mark.inputs != digest_run_inputs(records, mark.listed_after) or mark.lake != digest_lake(records):
             return None

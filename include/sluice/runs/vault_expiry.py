@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from sluice.erasure.request_record import list_erasure_requests
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import due
 
 
 def forget_expired_identifiers(records: PipelineRecords) -> None:
@@ -23,9 +23,9 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
         return
     now = datetime.now(UTC)
     unread: list[UsageError] = []
-    standings = due.read_request_standings(records)
-    for one in standings:
-        if one.open or (one.looked_again_until or now) > now:
+    requests = list_erasure_requests(records)
+    for one in requests:
+        if one.is_open or (one.identifiers_kept_until or now) > now:
             continue
         try:
             until = vault.read_vault_expiry(records, one.request)
@@ -34,6 +34,6 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
             continue
         if until and datetime.fromisoformat(until) <= now:
             vault.remove_vault_entry(records, one.request)
-    vault.remove_ownerless_entries(records, {one.request for one in standings}, now)
+    vault.remove_ownerless_entries(records, {one.request for one in requests}, now)
     if unread:
         raise unread[0]

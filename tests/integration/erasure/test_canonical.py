@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, requests, vault
+from sluice.erasure import propagation, receiving, request_record, vault
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.lake import releases
@@ -74,7 +74,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert plain.rows("note", "email") == [("anna@example.org",), ("bert@example.org",), ("eve@example.org",)], (
         "as text, two people"
     )
-    (first,) = requests.list_erasure_requests(records)
+    (first,) = request_record.list_erasure_requests(records)
 
     # The form is declared later: another spelling is kept out at once, and who is there by one leaves with the next run.
     lower = _lake(settings, spark, LOWER)
@@ -82,7 +82,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     _land(lower, "2.json", "ANNA@example.org", "cem@example.org")
     lower.run()
     assert ("ANNA@example.org",) not in lower.rows("notes", "email") and ("cem@example.org",) in lower.rows("notes", "email")
-    again = [one for one in requests.list_erasure_requests(records) if one.request != first.request]
+    again = [one for one in request_record.list_erasure_requests(records) if one.request != first.request]
     assert len(again) == 1 and again[0].history[0].note.startswith(f"asked again for request {first.request}")
     assert propagation.recompute_suppression_entries(lower.workspace()) == [], "once"
 
@@ -92,7 +92,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert lower.rows("notes", "email") == left == lower.rows("note", "email") and lower.rows("members") == []
     landed = "".join(path.read_text() for path in (settings.landing / "house").rglob("*.json")).lower()
     assert "anna" not in landed and "eve" not in landed and "bert" in landed
-    (eve,) = [one for one in requests.list_erasure_requests(records) if one.domain == "user_id"]
+    (eve,) = [one for one in request_record.list_erasure_requests(records) if one.domain == "user_id"]
     known = {one.value for one in vault.read_vault_identifiers(records, eve.request) if one.domain == "email"}
     assert known == {"EVE@Example.org", "eve@example.org"}, "as it is written, for the scan, and in its form"
     assert [one.domain for one in eve.subjects] == ["email", "user_id"], "on the list once, whatever the spelling"
@@ -100,7 +100,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert spark.read.format("delta").load(str(release.folder / "note")).count() == 1, (
         "a release of before there was a form is made of the text"
     )
-    found = sought.collect_sought_needles(settings, lower.graph, requests.list_erasure_requests(records))
+    found = sought.collect_sought_needles(settings, lower.graph, request_record.list_erasure_requests(records))
     assert not sought.query_sought_rows(settings, lower.graph, found).of_person()
 
     # Delivered again in any spelling: kept out, and taken out of the file.

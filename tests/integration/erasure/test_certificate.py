@@ -24,7 +24,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import canary, physical, propagation, receiving, request_events, requests
+from sluice.erasure import canary, physical, propagation, receiving, request_events, request_record
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, scope
 from sluice.erasure.vault import Identifier
@@ -125,12 +125,12 @@ def _erased(lake: Lakehouse) -> str:
 
 
 def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(lake.settings, lake.graph, [requests.read_erasure_request(lake.records, request)])[
-        request
-    ]
+    return certificate.issue_certificates(
+        lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)]
+    )[request]
 
 
-def _scan_canary(lake: Lakehouse, request: requests.ErasureRequest) -> dict[str, int]:
+def _scan_canary(lake: Lakehouse, request: request_record.ErasureRequest) -> dict[str, int]:
     """The number of finds of a request's canary in its own places, for each kind of store."""
     folder = canary.locate_canary_folder(lake.records, request.control)
     wanted = canary.build_canary_needles(lake.records, request)
@@ -152,12 +152,12 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert (lake.settings.landing / "house" / "notes" / "3.jsonl").read_bytes() == OTHERWISE.splitlines()[3]
     assert _places(lake) == set()
     made = _issue(lake, request)
-    left = _scan_canary(lake, requests.read_erasure_request(lake.records, request))
+    left = _scan_canary(lake, request_record.read_erasure_request(lake.records, request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)
     assert list(_by_other_means(lake)) == [] and list(_by_history(lake)) == []
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(lake.records, request).state == request_events.CERTIFIED
+    assert request_record.read_erasure_request(lake.records, request).state == request_events.CERTIFIED
     for text in (made.path.with_suffix(".html").read_text(), made.path.read_text()):
         assert HER not in text and canary.read_canary_identifiers(lake.records, request)[0].value not in text
 

@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import asking, receiving, request_events, requests, vault
+from sluice.erasure import asking, receiving, request_events, request_record, requests, vault
 from sluice.erasure.subjects import closure, link_rows, settling
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.link_rows import LinkRows
@@ -184,7 +184,7 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
     assert settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
     requests.write_request_subjects(club.records, asked.request, [])
-    again = settling.settle_erasure_request(club.workspace(), requests.read_erasure_request(club.records, asked.request))
+    again = settling.settle_erasure_request(club.workspace(), request_record.read_erasure_request(club.records, asked.request))
     assert again.subjects == made.subjects and vault.read_vault_identifiers(club.records, asked.request) == kept
 
 
@@ -195,7 +195,9 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
     vault.remove_vault_entry(club.records, lost.request)
     settled = {one.request for one in settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
-    failed = {one.request: one for one in requests.list_erasure_requests(club.records) if one.state == request_events.FAILED}
+    failed = {
+        one.request: one for one in request_record.list_erasure_requests(club.records) if one.state == request_events.FAILED
+    }
     assert set(failed) == {ambiguous.request, lost.request}
     assert "several people's" in failed[ambiguous.request].history[-1].note
     assert "not in the vault" in failed[lost.request].history[-1].note

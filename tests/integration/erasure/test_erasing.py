@@ -14,7 +14,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, request_events, requests
+from sluice.erasure import propagation, receiving, request_events, request_record
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
@@ -59,7 +59,7 @@ def ask(lake: Lakehouse, who: str) -> str:
 
 
 def state(lake: Lakehouse, request: str) -> str:
-    return requests.read_erasure_request(lake.records, request).state
+    return request_record.read_erasure_request(lake.records, request).state
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(l
     first = ask(lake, HER)
     erasing.carry_out_due_erasures(lake.workspace())
     assert state(lake, first) == request_events.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
-    assert due.find_due_requests(due.read_request_standings(lake.records), datetime.now(UTC)).later == (first,)
+    assert due.find_due_requests(lake.records, datetime.now(UTC)).later == (first,)
     assert certificate.read_certificates(lake.records) == [], "there is nothing to prove yet"
     second = ask(lake, HIM)
 

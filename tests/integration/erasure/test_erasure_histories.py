@@ -28,7 +28,7 @@ from sluice.declare import (
     windowed,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import ledger, physical, propagation, receiving, request_events, requests
+from sluice.erasure import ledger, physical, propagation, receiving, request_events, request_record
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import written_forms
@@ -249,10 +249,10 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert {"landing", "lake", "restricted"} <= {Path(path).relative_to(tmp_path).parts[0] for path in before}
     request = ask(lake)
     lake.run("propagate_deletions")
-    assert [one.state for one in requests.list_erasure_requests(records)] == [request_events.LOGICALLY]
+    assert [one.state for one in request_record.list_erasure_requests(records)] == [request_events.LOGICALLY]
     finish(lake)
     assert residue(lake) == []
-    assert requests.read_erasure_request(records, request).state == request_events.PHYSICALLY
+    assert request_record.read_erasure_request(records, request).state == request_events.PHYSICALLY
     assert content(lake) == content(without)
     # Flows go on, and a second time there is nothing to do.
     versions, rows = lake.versions(), len(ledger.read_erasure_ledger(records))
@@ -342,10 +342,10 @@ def test_a_view_that_fails_keeps_the_request_open(small: Lakehouse, monkeypatch:
     monkeypatch.setattr(view, "_stream_view_changes", broken)
     with pytest.raises(SluiceError, match=r"by_person.*the flow fails"):
         small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.records, request).state == request_events.RECEIVED
+    assert request_record.read_erasure_request(small.records, request).state == request_events.RECEIVED
     monkeypatch.undo()
     small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.records, request).state == request_events.LOGICALLY
+    assert request_record.read_erasure_request(small.records, request).state == request_events.LOGICALLY
     assert HER not in str(content(small))
     # What nobody could read says of nobody whose it is, and names her: it went by that.
     finish(small)
@@ -425,9 +425,9 @@ def copied(seeded: Path, folder: Path, spark: SparkSession) -> Lakehouse:
 
 
 def proven(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(lake.settings, lake.graph, [requests.read_erasure_request(lake.records, request)])[
-        request
-    ]
+    return certificate.issue_certificates(
+        lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)]
+    )[request]
 
 
 @pytest.mark.slow

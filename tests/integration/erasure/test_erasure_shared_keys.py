@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import emptied_cells, ledger, receiving, request_events, requests
+from sluice.erasure import emptied_cells, ledger, receiving, request_events, request_record
 from sluice.erasure.steps import rows, shared_keys
 from sluice.errors import SluiceError
 
@@ -96,7 +96,7 @@ def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse)
     assert reports["owners"].deleted == 2
     noted = {one.table: one.rows for one in ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
     assert noted == {"owners": 2, "owner": 2, "owned": 2, "locker": 2}
-    (request,) = requests.list_erasure_requests(lake.records)
+    (request,) = request_record.list_erasure_requests(lake.records)
     assert request.state == request_events.LOGICALLY
     before = lake.versions()
     lake.run("propagate_deletions")

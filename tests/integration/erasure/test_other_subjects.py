@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, requests
+from sluice.erasure import propagation, receiving, request_record
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.flows.copies import restoration
@@ -97,7 +97,9 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("3", "bo@example.org", "bo@example.org", None)
         + _line("bad", "bo@example.org", None, None)
     )
-    found = sought.collect_sought_needles(settings, lake.graph, requests.list_erasure_requests(PipelineRecords(settings, "code")))
+    found = sought.collect_sought_needles(
+        settings, lake.graph, request_record.list_erasure_requests(PipelineRecords(settings, "code"))
+    )
     assert not sought.query_sought_rows(settings, lake.graph, found).of_person()
 
     # Delivered again, also as a record that nobody can read; read again from its file; and as an earlier state had it.

@@ -18,7 +18,7 @@ from tests.conftest import LAKES, Lakehouse
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import physical, propagation, receiving, requests
+from sluice.erasure import physical, propagation, receiving, request_record
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
@@ -207,7 +207,7 @@ def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delive
     assert (folder / "1.json").read_bytes() == lines({"id": 2, "who": OTHER})
     assert gzip.decompress((folder / "2.json.gz").read_bytes()) == b"" and len(list(folder.rglob("*"))) == 2
     physical.finish_physical_erasure(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
-    made = certificate.issue_certificates(lake.settings, lake.graph, [requests.read_erasure_request(lake.records, request)])
+    made = certificate.issue_certificates(lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)])
     assert made[request].verdict == "PASS", made[request].record["stamps"]
     before = lake.versions()
     lake.run()

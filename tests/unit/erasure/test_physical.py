@@ -15,7 +15,7 @@ from sluice.pipeline_records import PipelineRecords
 if TYPE_CHECKING:
     import pytest
 
-    from sluice.erasure.requests import ErasureRequest
+    from sluice.erasure.request_record import ErasureRequest
     from sluice.lake.workspace import Workspace
     from sluice.settings import Settings
 
@@ -31,7 +31,7 @@ def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
         return 1
 
     monkeypatch.setattr(physical, "remove_former_versions", remove)
-    due = cast("list[ErasureRequest]", [SimpleNamespace(done_at="2026-11-01T00:00:00+00:00")])
+    due = cast("list[ErasureRequest]", [SimpleNamespace(rows_left_at="2026-11-01T00:00:00+00:00")])
     roots = ("landing", "restricted", "released")
     on_store: dict[str, Any] = {name: locate(f"s3://bucket/{name}") for name in roots}
     left = settings.vault.parent / "rewriting" / "1.versions"

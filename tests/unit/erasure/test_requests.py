@@ -21,7 +21,7 @@ from tests.commands import Call
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.subjects import SUPPRESSION_KEY
-from sluice.erasure import asking, prevention, receiving, request_events, requests, vault
+from sluice.erasure import asking, prevention, receiving, request_events, request_record, requests, vault
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
@@ -52,7 +52,7 @@ def club() -> Graph:
     return build_declaration_graph(CLUB, [PEOPLE, known], [LINK])
 
 
-def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> requests.ErasureRequest:
+def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> request_record.ErasureRequest:
     return receiving.receive_erasure_request(settings, made, people or [Identifier("user_id", "ada")], **more)
 
 
@@ -61,15 +61,17 @@ def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph)
     asked = NOW - timedelta(days=3)
     made = _receive(settings, club, received_at=asked, said="by letter")
     assert datetime.fromisoformat(made.due_at) - datetime.fromisoformat(made.received_at) == timedelta(days=10)
-    assert (made.state, made.done_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
-    assert requests.list_waiting_requests(records) == [made]
+    assert (made.state, made.rows_left_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
+    assert request_record.list_waiting_requests(records) == [made]
     requests.advance_request_state(
         records, made, request_events.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00"
     )
     done = requests.advance_request_state(records, made.request, request_events.LOGICALLY, "12 rows")
     assert [event.state for event in done.history] == ["received", "logically erased"], "said once"
-    assert done.done_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
-    assert requests.list_waiting_requests(records) == [] and requests.read_erasure_request(records, made.request) == done
+    assert done.rows_left_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
+    assert (
+        request_record.list_waiting_requests(records) == [] and request_record.read_erasure_request(records, made.request) == done
+    )
     with pytest.raises(UsageError, match=r"There is no state 'certifed' of a request\. Did you mean 'certified'"):
         requests.advance_request_state(records, made, "certifed")  # type: ignore[arg-type]
 
@@ -77,7 +79,7 @@ def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph)
 def test_an_unknown_request_is_told_without_guessing_people(settings: Settings, club: Graph) -> None:
     made = _receive(settings, club)
     with pytest.raises(UsageError, match=f"has no erasure request '{made.request[:-1]}x'. Did you mean '{made.request}'"):
-        requests.read_erasure_request(PipelineRecords(settings, "club"), f"{made.request[:-1]}x")
+        request_record.read_erasure_request(PipelineRecords(settings, "club"), f"{made.request[:-1]}x")
 
 
 def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings, club: Graph) -> None:
@@ -112,7 +114,7 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
         object.__setattr__(settings, "vault", root / "vault")
         with pytest.raises(UsageError, match=why):
             _receive(settings, club)
-    assert len(requests.list_erasure_requests(PipelineRecords(settings, "club"))) == 1, (
+    assert len(request_record.list_erasure_requests(PipelineRecords(settings, "club"))) == 1, (
         "a request whose identifiers are nowhere is none"
     )
 
@@ -137,7 +139,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
     (settings.secrets / SUPPRESSION_KEY).unlink()
     with pytest.raises(UsageError, match=r"'suppression\.key' is not in .* any more\. Put it back"):
         _receive(settings, club)
-    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.list_erasure_requests(records)) == 1
+    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(request_record.list_erasure_requests(records)) == 1
     a_list("club", first)
     secrets.store_secret(settings, SUPPRESSION_KEY, hashlib.sha256(b"another key").hexdigest().encode())
     with pytest.raises(
@@ -145,7 +147,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
     ):
         _receive(settings, club)
     secrets.store_secret(settings, SUPPRESSION_KEY, first, replace=True)
-    assert _receive(settings, club).pseudonyms == requests.list_erasure_requests(records)[0].pseudonyms
+    assert _receive(settings, club).pseudonyms == request_record.list_erasure_requests(records)[0].pseudonyms
 
 
 def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, club: Graph) -> None:
@@ -206,12 +208,12 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
     assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
-    refused = requests.list_erasure_requests(records)[0]
+    refused = request_record.list_erasure_requests(records)[0]
     requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
     found += [vault.read_asked_identifiers(records, refused.request), []]
     (again,) = asking.create_requests_from_rows(workspace)
     assert (again.request, again.state, again.due_at) == (refused.request, request_events.RECEIVED, refused.due_at)
-    assert len(requests.list_erasure_requests(records)) == 2
+    assert len(request_record.list_erasure_requests(records)) == 2
     write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
     workspace.graph = club
@@ -341,7 +343,7 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     assert (Path(path) / "_delta_log" / f"{1:020}.crc").exists(), "its commit is on the disk"
     said = DeltaTable(path).history(1)[0]
     assert said["operation"] == "MERGE" and made.request not in json.dumps(said["operationParameters"]), "which holds no value"
-    kept = requests.read_erasure_request(records, made.request)
+    kept = request_record.read_erasure_request(records, made.request)
     assert kept.lifted_at and kept.state == request_events.FAILED and kept.history[-1].note == "1 entry of the suppression list"
 
 
@@ -366,12 +368,13 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
     receiving.withdraw_erasure_request(records, made.request)
     assert not vault.has_vault_entry(records, made.request)
-    assert [one.request for one in requests.list_waiting_requests(records)] == [begun.request]
-    assert made.request not in due.find_due_requests(due.read_request_standings(records), datetime.now(UTC)).now
-    standing = next(one for one in due.read_request_standings(records) if one.request == made.request)
-    assert not standing.open and standing.state == request_events.WITHDRAWN
+    assert [one.request for one in request_record.list_waiting_requests(records)] == [begun.request]
+    assert made.request not in due.find_due_requests(records, datetime.now(UTC)).now
+    assert not taken[0].is_open and taken[0].shown_state == request_events.WITHDRAWN
     assert erasing.approve_requests(records, [made.request, begun.request]) == [made.request]
-    assert [one.approved for one in requests.list_erasure_requests(records)].count(True) == 1, "the other one is approved"
+    assert [one.is_approved for one in request_record.list_erasure_requests(records)].count(True) == 1, (
+        "the other one is approved"
+    )
     with pytest.raises(UsageError, match="is 'withdrawn'"):
         receiving.lift_suppression(records, made.request)
     with pytest.raises(UsageError, match="is being carried out"):

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
-from sluice.erasure import asking, receiving, request_events, requests
+from sluice.erasure import asking, receiving, request_events, request_record, requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -92,11 +92,13 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
     forbid_spark(monkeypatch)
     report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
-    assert requests.list_waiting_requests(records) == []
+    assert request_record.list_waiting_requests(records) == []
     erasing.approve_requests(records, asked[:1])
     erasing.approve_requests(records, asked[:1])
-    assert [one.request for one in requests.list_waiting_requests(records)] == asked[:1]
-    assert [event.note for event in requests.read_erasure_request(records, asked[0]).history].count(request_events.APPROVED) == 1
+    assert [one.request for one in request_record.list_waiting_requests(records)] == asked[:1]
+    assert [event.note for event in request_record.read_erasure_request(records, asked[0]).history].count(
+        request_events.APPROVED
+    ) == 1
 
 
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +117,7 @@ def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]
     assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
     assert f"request {asked[1]}: received" in shown
     assert "4200000001" not in shown and "4200000002" not in shown
-    assert not any(one.pseudonyms[0] in json.dumps(rows) for one in requests.list_erasure_requests(records))
+    assert not any(one.pseudonyms[0] in json.dumps(rows) for one in request_record.list_erasure_requests(records))
 
 
 @pytest.mark.parametrize(
@@ -136,14 +138,12 @@ def test_every_state_of_a_request_has_what_is_due_of_it(
     when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
     if state == request_events.FAILED:
         requests.advance_request_state(records, asked[0], state, "ambiguous")
-        assert due.find_due_requests(due.read_request_standings(records), NOW, asked[:1]) == due.DueRequests(), (
-            "it was never erased: it has to be asked anew"
-        )
+        assert due.find_due_requests(records, NOW, asked[:1]) == due.DueRequests(), "it was never erased: it has to be asked anew"
         requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
     requests.advance_request_state(records, asked[0], state, physical_due_at=when)
-    found = due.find_due_requests(due.read_request_standings(records), NOW, asked[:1])
+    found = due.find_due_requests(records, NOW, asked[:1])
     assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
-    later = due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=31), asked[:1])
+    later = due.find_due_requests(records, NOW + timedelta(days=31), asked[:1])
     if state == request_events.CERTIFIED:
         assert later.again == (asked[0],)
 
@@ -153,20 +153,21 @@ def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked:
     requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
     requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "the first")
     requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "by hand")
-    (standing,) = [one for one in due.read_request_standings(records) if one.request == asked[0]]
     later = NOW + timedelta(days=31)
-    assert len(standing.certified) == 2 and due.find_due_requests([standing], later).again == (asked[0],)
-    assert due.find_due_requests([replace(standing, certified=(*standing.certified, later))], later).again == ()
+    found = request_record.read_erasure_request(records, asked[0])
+    assert len(found.certifications) == 2 and due.find_due_requests(records, later).again == (asked[0],)
+    second = request_record.RequestEvent(later.isoformat(), request_events.CERTIFIED)
+    requests.write_erasure_request(records, replace(found, history=(*found.history, second)))
+    assert due.find_due_requests(records, later).again == ()
 
 
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
     requests.advance_request_state(records, asked[0], request_events.PHYSICALLY)
     requests.add_request_event(records, asked[0], request_events.SCANNED, "INCONCLUSIVE")
-    standings = due.read_request_standings(records)
-    assert due.find_due_requests(standings, NOW).scan == ()
-    assert due.find_due_requests(standings, NOW, asked[:1]).scan == (asked[0],)
-    assert due.find_due_requests(standings, NOW + timedelta(days=8)).scan == (asked[0],)
+    assert due.find_due_requests(records, NOW).scan == ()
+    assert due.find_due_requests(records, NOW, asked[:1]).scan == (asked[0],)
+    assert due.find_due_requests(records, NOW + timedelta(days=8)).scan == (asked[0],)
 
 
 def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_proof(
@@ -234,7 +235,7 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
     for request in asked[:2]:
         _certified_ago(settings, request, 45)
         vault.store_vault_entry(records, request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
-    first, last = sorted(asked[:2], key=[one.request for one in due.read_request_standings(records)].index)
+    first, last = sorted(asked[:2], key=[one.request for one in request_record.list_erasure_requests(records)].index)
     file = next(settings.vault.rglob(f"{first}.json"))
     file.write_text("{")
     with pytest.raises(UsageError, match=f"is damaged.*sluice erase withdraw {first}"):
@@ -244,9 +245,14 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
 
 def _certified_ago(settings: Settings, request: str, days: int) -> None:
     at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
-    history = (requests.RequestEvent(at, request_events.LOGICALLY), requests.RequestEvent(at, request_events.CERTIFIED))
+    history = (
+        request_record.RequestEvent(at, request_events.LOGICALLY),
+        request_record.RequestEvent(at, request_events.CERTIFIED),
+    )
     found = replace(
-        requests.read_erasure_request(PipelineRecords(settings, "gym"), request), state=request_events.CERTIFIED, history=history
+        request_record.read_erasure_request(PipelineRecords(settings, "gym"), request),
+        state=request_events.CERTIFIED,
+        history=history,
     )
     requests.write_erasure_request(PipelineRecords(settings, "gym"), found)
 
@@ -259,13 +265,13 @@ def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(setti
     vault.remove_vault_entry(records, asked[0])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
     assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
-    found = requests.read_erasure_request(records, asked[0])
+    found = request_record.read_erasure_request(records, asked[0])
     assert [one.state for one in found.history] == [
         request_events.LOGICALLY,
         request_events.CERTIFIED,
         request_events.NOT_SCANNED,
     ]
-    assert due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=90), asked[:1]) == due.DueRequests()
+    assert due.find_due_requests(records, NOW + timedelta(days=90), asked[:1]) == due.DueRequests()
 
 
 def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,11 @@ FILES = (
 CERTIFIED = {
     "request": "0a1b",
     "received_at": "2026-01-01T00:00:00+00:00",
+    "due_at": "2026-01-31T00:00:00+00:00",
     "state": "certified",
+    "domain": "customer",
+    "pseudonyms": [],
+    "subjects": [],
     "history": [{"state": "lifted", "at": "2026-01-01T00:00:00+00:00", "note": ""}],
 }
 

@@ -42,7 +42,7 @@ def show_certificate(
 
     If a new scan finds the person, a request that was not carried out yet keeps its state.
     """
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
     from sluice.erasure.proof import certificate as certificates
     from sluice.erasure.proof import checking
     from sluice.erasure.proof.sought import hint_at_near_spellings
@@ -53,10 +53,10 @@ def show_certificate(
         graph = load_declaration_graph(settings, records.pipeline)
         # If a flow wrote meanwhile, or another scan ran, the certificate would describe no single instant.
         with lock.hold_lease_without_spark(records, "certificate", "Ask again when it has ended."):
-            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(records, request)])
+            certificates.issue_certificates(settings, graph, [request_record.read_erasure_request(records, request)])
     found = checking.read_verified_certificate(records, request)
     if found is None:
-        state = requests.read_erasure_request(records, request).state
+        state = request_record.read_erasure_request(records, request).state
         raise SluiceError(
             f"Request {request} has no certificate yet; it is {state}. To do what is due: sluice erase run {records.pipeline}"
         )
@@ -132,14 +132,14 @@ def scan_for_people(
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
     from residue import result as scan_report
-    from sluice.erasure import requests, vault
+    from sluice.erasure import request_record, vault
     from sluice.erasure.proof import scope, sought
 
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
     graph = load_declaration_graph(settings, pipeline)
-    known = requests.list_erasure_requests(records)
-    asked = [requests.read_erasure_request(records, one) for one in request] if request else known
+    known = request_record.list_erasure_requests(records)
+    asked = [request_record.read_erasure_request(records, one) for one in request] if request else known
     there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
         raise SluiceError("There is nobody to search for: the vault has no identifiers of these requests, or they were removed.")
@@ -216,10 +216,10 @@ def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
 
 def _find_request_records(settings: Settings, request: str) -> PipelineRecords:
     """The records of a request's pipeline. Raises UsageError with the nearest id."""
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
 
     every = list_pipeline_records(settings)
-    by_id = {one.request: records for records in every for one in requests.list_erasure_requests(records)}
+    by_id = {one.request: records for records in every for one in request_record.list_erasure_requests(records)}
     if request not in by_id:
         raise UsageError(f"There is no erasure request '{request}'.{nearest_name_hint(request, by_id)}")
     return by_id[request]

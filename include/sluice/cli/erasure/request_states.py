@@ -15,7 +15,7 @@ from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.erasure.requests import ErasureRequest
+    from sluice.erasure.request_record import ErasureRequest
 
 
 _STANDING = ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at")
@@ -69,9 +69,9 @@ def count_waiting_requests(records: PipelineRecords) -> int:
 
 
 def _read_requests(records: PipelineRecords) -> list[ErasureRequest]:
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
 
-    return requests.list_erasure_requests(records)
+    return request_record.list_erasure_requests(records)
 
 
 def find_erasure_request(
@@ -87,16 +87,15 @@ def find_erasure_request(
 
 
 def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
-    from sluice.erasure import request_events
 
     return {
         "request": found.request,
         "identifier": found.domain,
         "identifiers": len(found.pseudonyms),
-        "state": request_events.WITHDRAWN if found.withdrawn_at else found.state,
+        "state": found.shown_state,
         "received_at": found.received_at,
         "due_at": found.due_at,
-        "done_at": found.done_at,
+        "done_at": found.rows_left_at,
         "physical_due_at": found.physical_due_at,
         "lifted_at": found.lifted_at,
         "withdrawn_at": found.withdrawn_at,
@@ -106,9 +105,9 @@ def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
 def _count_requests_by_state(found: list[ErasureRequest]) -> dict[str, Any]:
     from sluice.erasure import request_events
 
-    standing = [one for one in found if one.withdrawn_at is None]
+    standing = [one for one in found if not one.is_withdrawn]
     states = Counter(one.state for one in standing)
-    going = [one.due_at for one in standing if one.state != request_events.CERTIFIED and one.lifted_at is None]
+    going = [one.due_at for one in found if one.is_open]
     now = datetime.now(UTC)
     return {
         "waiting": states[request_events.RECEIVED],

@@ -21,6 +21,7 @@ from sluice.cli.monitoring.status import compute_status
 from sluice.cli.named_tables import select_pipelines
 from sluice.cli.printing import OnePipeline
 from sluice.durable_files import write_text_durably
+from sluice.erasure.request_record import ErasureRequest, list_erasure_requests
 from sluice.errors import SluiceError, UsageError
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.flows.progress.stream_numbers import STREAM_SECONDS
@@ -28,8 +29,7 @@ from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
 from sluice.record_states import DONE, FAILED
-from sluice.runs import due, ledger
-from sluice.runs.due import RequestStanding
+from sluice.runs import ledger
 from sluice.runs.ledger import STAGE_CPU, Row
 from sluice.settings import Settings
 
@@ -44,7 +44,7 @@ class PipelineNumbers:
     pipeline: str
     state: Mapping[str, Any]
     runs: Sequence[Row]
-    requests: Sequence[RequestStanding]
+    requests: Sequence[ErasureRequest]
     now: datetime
 
 
@@ -171,12 +171,12 @@ def _runs_of_stages(found: PipelineNumbers) -> Iterator[Sample]:
 
 
 def _requests_by_state(found: PipelineNumbers) -> Iterator[Sample]:
-    for state, number in sorted(Counter(one.state for one in found.requests).items()):
+    for state, number in sorted(Counter(one.shown_state for one in found.requests).items()):
         yield {"state": state}, number
 
 
 def _certificate_age(found: PipelineNumbers) -> Iterator[Sample]:
-    issued = [at for one in found.requests for at in one.certified]
+    issued = [at for one in found.requests for at in one.certifications]
     if issued:
         yield {}, (found.now - max(issued)).total_seconds()
 
@@ -294,9 +294,9 @@ def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] =
 
 def collect_numbers(records: PipelineRecords) -> PipelineNumbers:
     """Returns what the metrics say of a pipeline, as it is now."""
-    standings = due.read_request_standings(records)
+    requests = list_erasure_requests(records)
     return PipelineNumbers(
-        records.pipeline, compute_status(records), ledger.read_run_ledger(records), standings, datetime.now(UTC)
+        records.pipeline, compute_status(records), ledger.read_run_ledger(records), requests, datetime.now(UTC)
     )
 
 

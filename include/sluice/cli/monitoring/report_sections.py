@@ -9,13 +9,14 @@ from typing import Any, Literal
 from sluice.cli.monitoring.report_charts import COUNTS_APART, draw_cell_bars, group_counted_rows, trend_by_run
 from sluice.cli.printing import format_instant
 from sluice.declare.assembly.graph import Graph
+from sluice.erasure import request_record
 from sluice.erasure.proof import chain
 from sluice.errors import SluiceError
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import count_noun, format_size
 from sluice.record_states import FAILED
-from sluice.runs import due, ledger
+from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.run_times import RunTimes
 
@@ -215,11 +216,11 @@ def _list_erasures(facts: ReportFacts) -> Section:
     found = [
         {
             "request": one.request,
-            "state": one.state,
-            "due": format_instant(one.due_at),
-            "physical": format_instant(one.physical_due_at),
+            "state": one.shown_state,
+            "due": format_instant(one.deadline),
+            "physical": format_instant(one.bytes_due_at),
         }
-        for one in due.read_request_standings(facts.records)[::-1]
+        for one in request_record.list_erasure_requests(facts.records)[::-1]
     ]
     columns: list[tuple[str, str, Kind]] = [("request", "request", "text"), ("state", "state", "text")]
     columns += [("due", "to be proved by", "text"), ("physical", "bytes may go from", "text")]

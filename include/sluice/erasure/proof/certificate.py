@@ -16,7 +16,7 @@ from typing import Any
 from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure import canary, request_events, requests, vault
+from sluice.erasure import canary, request_events, request_record, requests, vault
 from sluice.erasure.proof import checking, scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import (
     Certificate,
@@ -27,8 +27,8 @@ from sluice.erasure.proof.chain import (
     write_certificate,
 )
 from sluice.erasure.proof.scope import UndeclaredPath
-from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict, is_physical_removal_pending
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
 from sluice.lake import log
@@ -92,7 +92,7 @@ def _judge_control(records: PipelineRecords, request: ErasureRequest, found: Era
     after = sum(hit.times for hit in hits)
     places = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
-    if after and is_physical_removal_pending(request):
+    if after and request.must_bytes_stay(datetime.now(UTC)):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
     elif after:
         verdict, why = FAIL, "the control was found after it had been erased"
@@ -122,7 +122,7 @@ def _build_certificate_record(
     control = _judge_control(records, request, found)
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
-    if verdict == PASS and request.certified_at is None:
+    if verdict == PASS and not request.certifications:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
         vault.extend_vault_entry(records, request.request, datetime.now(UTC) + request_events.KEPT_AFTER)
     return {
@@ -176,8 +176,8 @@ def _advance_certified_request(records: PipelineRecords, request: ErasureRequest
     said = f"certificate {made.path.stem}: {made.verdict}, {format_certificate_note(made.record)}"
     # A request that is not carried out yet must not count as failed, or it never would be.
     meant = {PASS: (request_events.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
-    now = requests.read_erasure_request(records, request.request)
-    if now.state in meant and now.done_at is not None:
+    now = request_record.read_erasure_request(records, request.request)
+    if now.state in meant and now.rows_left_at is not None:
         requests.advance_request_state(
             records, request, request_events.CERTIFIED if made.verdict == PASS else request_events.FAILED, said
         )

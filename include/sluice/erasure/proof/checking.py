@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import residue
 from residue import ScanResult
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure import requests
+from sluice.erasure import request_record
 from sluice.erasure.proof import chain, scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
@@ -88,7 +88,7 @@ def read_verified_certificate(records: PipelineRecords, request: str) -> Certifi
 def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[str, Any], report: Report) -> None:
     """Scans again, and adds to the report what has changed."""
     settings = records.settings
-    request = requests.read_erasure_request(records, record["request"])
+    request = request_record.read_erasure_request(records, record["request"])
     wanted = sought.collect_sought_needles(settings, graph, [request])
     rows = sought.query_sought_rows(settings, graph, wanted)
     result = sought.scan_all_roots(settings, graph, wanted)
@@ -131,7 +131,7 @@ def _has_chain_head(every: Sequence[Certificate], head: tuple[int, str]) -> bool
 
 def _read_certificate_notes(records: PipelineRecords) -> set[tuple[int, str]]:
     """The certificates that requests' histories mention: numbers, and the beginnings of their hashes."""
-    notes = (event.note for request in requests.list_erasure_requests(records) for event in request.history)
+    notes = (event.note for request in request_record.list_erasure_requests(records) for event in request.history)
     return {found for note in notes if (found := chain.parse_certificate_note(note)) is not None}
 
 

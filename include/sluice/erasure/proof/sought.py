@@ -22,7 +22,7 @@ from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.place import LANDING, RELEASED, RESTRICTED
 from sluice.erasure.proof import scope
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError

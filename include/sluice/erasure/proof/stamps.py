@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from residue import Hit, ScanResult, needles
-from sluice.erasure import request_events
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 
@@ -41,7 +40,7 @@ def build_stamps(
     blind = not set(result.kinds) - {needles.TIMED}
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS
     scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared or blind else PASS
-    if scanned == FAIL and is_physical_removal_pending(request):
+    if scanned == FAIL and request.must_bytes_stay(datetime.now(UTC)):
         scanned = DUE
     return {
         "logical": {
@@ -59,12 +58,6 @@ def build_stamps(
             "due_at": request.physical_due_at,
         },
     }
-
-
-def is_physical_removal_pending(request: ErasureRequest) -> bool:
-    """Whether the bytes may not be removed yet, because earlier versions of tables are within their retention."""
-    due = request.physical_due_at
-    return request.state == request_events.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
 
 
 def find_worst_verdict(*verdicts: str) -> str:

@@ -15,7 +15,7 @@ from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.erasure import canary, vault
 from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
 from sluice.erasure.personal_places.registry import list_control_stores
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import rows, sweep
 from sluice.flows.quarantine import settlement
 from sluice.ingest import formats

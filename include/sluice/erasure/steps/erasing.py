@@ -10,7 +10,7 @@ from functools import cached_property
 
 from sluice.erasure import ledger
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.errors import nearest_name_hint
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.erasure import canary, ledger, request_events, requests, vault
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure import canary, ledger, request_events, request_record, requests, vault
+from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
 from sluice.erasure.subjects.link_rows import LinkRows
@@ -65,7 +65,7 @@ def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) ->
     is raised instead, and every request waits unchanged.
     """
     records = workspace.records
-    found, waiting = [], requests.list_waiting_requests(records, only)
+    found, waiting = [], request_record.list_waiting_requests(records, only)
     with link_rows.open_link_rows(workspace) as rows:
         _preload_link_rows(workspace, rows, waiting)
         for request in waiting:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.durable_files import write_json_durably
-from sluice.erasure import requests
+from sluice.erasure import request_record
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.lake.clone_registry import register_shallow_clone
@@ -45,7 +45,7 @@ def clone_tables(
     clones.refuse_in_clone(records, f"Clone that lake instead: set SLUICE_LAKE to it, and sluice clone {pipeline} --to {to}")
     target = replace(settings, lake=str(locate_given(to).absolute()), copied_lake=settings.lake)
     check_clone_target(records, target)
-    if requests.list_waiting_requests(records):
+    if request_record.list_waiting_requests(records):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )

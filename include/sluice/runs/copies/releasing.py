@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
-from sluice.erasure import requests
+from sluice.erasure import request_record
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, releases
 from sluice.lake.releases import Release
@@ -32,7 +32,7 @@ def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait:
     """
     clones.refuse_in_clone(graph.records(settings), "Release its tables: they are without those who were erased since.")
     chosen = [_find_releasable_table(settings, graph, name) for name in dict.fromkeys(names)]
-    if requests.list_waiting_requests(graph.records(settings)):
+    if request_record.list_waiting_requests(graph.records(settings)):
         raise SluiceError(
             f"Erasure requests of '{graph.pipeline.name}' wait; a release is made after them. "
             f"Run: sluice run {graph.pipeline.name} --stage {DELETIONS.name}"

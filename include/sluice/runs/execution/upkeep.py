@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def is_vacuumed_without_spark(workspace: Workspace) -> bool:
     """Whether no table must be vacuumed by walking its folder, and no erased person's bytes are due to go."""
     now = datetime.now(UTC)
-    due_now = due.find_due_requests(due.read_request_standings(workspace.records), now).now
+    due_now = due.find_due_requests(workspace.records, now).now
     decisions = removals.decide_table_vacuums(workspace.settings, workspace.graph, now).values()
     return not (due_now or any(one.needed and one.in_full for one in decisions))
 

@@ -14,7 +14,7 @@ from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.delta_log import LOG
-from sluice.erasure import asking, requests
+from sluice.erasure import asking, request_record
 from sluice.errors import SluiceError
 from sluice.flows.progress import positions
 from sluice.flows.progress.positions import StreamPosition
@@ -99,7 +99,7 @@ class FlowNews:
         state = _read_folder_state(folder)
         if state is None or state == self._requests:
             return False
-        waiting = bool(requests.list_waiting_requests(self._workspace.records))
+        waiting = bool(request_record.list_waiting_requests(self._workspace.records))
         if not waiting and not _is_recent_state(state):
             self._requests = state
         return waiting

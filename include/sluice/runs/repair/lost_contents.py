@@ -16,7 +16,7 @@ from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.delta_log import LOG, DamagedLog
 from sluice.erasure import ledger as erasure_ledger
-from sluice.erasure import requests
+from sluice.erasure import request_record
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
 from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
@@ -107,7 +107,7 @@ def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version:
     """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
     found = _query_version(path, version, "SELECT DISTINCT request FROM t")["request"].to_pylist()
     records = graph.records(settings)
-    done = {one.request for one in requests.list_erasure_requests(records) if one.done_at is not None}
+    done = {one.request for one in request_record.list_erasure_requests(records) if one.rows_left_at is not None}
     return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
 
 

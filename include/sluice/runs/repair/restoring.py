@@ -9,9 +9,9 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.erasure import requests
+from sluice.erasure import request_record
 from sluice.erasure.removals_by_age import find_last_removal_by_age
-from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.request_record import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import commit_history, log, versions
 from sluice.lake.commit_history import WITHOUT_ROWS
@@ -158,8 +158,8 @@ def _check_expired_rows(workspace: Workspace, dataset: Dataset[Any], version: in
 
 def _refuse_while_requests_wait(workspace: Workspace, known: list[ErasureRequest]) -> None:
     pipeline = workspace.pipeline
-    if any(request.waits for request in known):
-        unapproved = " ".join(one.request for one in requests.list_unapproved_requests(workspace.records))
+    if any(request.is_waiting for request in known):
+        unapproved = " ".join(one.request for one in request_record.list_unapproved_requests(workspace.records))
         approve = f"sluice erase approve {pipeline} {unapproved}, or withdraw them; then: " if unapproved else ""
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
@@ -171,11 +171,11 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
     from sluice.flows.copies import restoration
 
     pipeline = workspace.pipeline
-    known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
+    known = {request.request: request for request in request_record.list_erasure_requests(workspace.records)}
     _refuse_while_requests_wait(workspace, list(known.values()))
     at = versions.read_version_commit_time(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
     for domain, names in sorted(restoration.find_unreachable_erasures(workspace, dataset, columns).items()):
-        done = [datetime.fromisoformat(said) for name in names if (one := known.get(name)) and (said := one.done_at)]
+        done = [datetime.fromisoformat(said) for name in names if (one := known.get(name)) and (said := one.rows_left_at)]
         if len(done) < len(names) or at <= max(done) + _SECOND:
             since = f" Versions from {max(done):%Y-%m-%dT%H:%M:%SZ} on have none of them." if len(done) == len(names) else ""
             raise SluiceError(

@@ -14,13 +14,14 @@ from tests.commands import set_places
 from sluice.cli import main
 from sluice.cli.monitoring import metrics, standing
 from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metrics
+from sluice.erasure.request_record import ErasureRequest, RequestEvent
 from sluice.errors import DeclarationError, SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
-from sluice.runs.due import RequestStanding
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
+SAID = AT.isoformat()
 LINE = re.compile(r'sluice_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.]+(?:e[+-]?[0-9]+)?)')
 
 
@@ -73,7 +74,10 @@ NUMBERS = PipelineNumbers(
         ),
         row("hours", "silver", run="r2", stage_cpu_seconds=21.5),
     ],
-    [RequestStanding("r1", "certified", certified=(AT,)), RequestStanding("r2", "received")],
+    [
+        ErasureRequest("r1", SAID, SAID, "certified", "user_id", (), history=(RequestEvent(SAID, "certified"),)),
+        ErasureRequest("r2", SAID, SAID, "received", "user_id", ()),
+    ],
     AT + timedelta(hours=1),
 )
 

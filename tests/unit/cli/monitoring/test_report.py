@@ -16,10 +16,11 @@ from deltalake import write_deltalake
 from sluice.cli import main
 from sluice.cli.monitoring import report
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.erasure import request_events, request_record
 from sluice.erasure.proof import chain
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import due, ledger
+from sluice.runs import ledger
 from sluice.runs.ledger import WHOLE_STAGE
 from sluice.runs.status import lineage
 from sluice.settings import Settings
@@ -224,8 +225,9 @@ def test_requests_and_certificates_are_shown_by_ids(settings: Settings, monkeypa
     }
     issued = [chain.Certificate(Path("0a1b-7.json"), record)]
     monkeypatch.setattr(chain, "read_certificates", lambda records: issued)
-    standing = due.RequestStanding("0a1b", due.LOGICALLY, physical_due_at=AT)
-    monkeypatch.setattr(due, "read_request_standings", lambda records: [standing])
+    at = AT.isoformat()
+    asked = request_record.ErasureRequest("0a1b", at, at, request_events.LOGICALLY, "user_id", (), physical_due_at=at)
+    monkeypatch.setattr(request_record, "list_erasure_requests", lambda records: [asked])
     page = render(settings, [])
     assert "0a1b logically erased 2026-11-21 02:00:00" in page.shown
     assert "7 0a1b 2026-11-20 10:00:00 PASS DUE INCONCLUSIVE" in page.shown

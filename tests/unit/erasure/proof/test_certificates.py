@@ -30,7 +30,7 @@ from sluice import record_states
 from sluice.cli.erasure import certificates
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import canary, receiving, request_events, requests, vault
+from sluice.erasure import canary, receiving, request_events, request_record, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, chain, checking, scope, signatures, sought, stamps
 from sluice.erasure.vault import Identifier
@@ -98,13 +98,14 @@ def _erase(settings: Settings, request: str, *kept: str) -> None:
 
 def _canary(settings: Settings, request: str) -> Path:
     return canary.locate_canary_folder(
-        PipelineRecords(settings, "house"), requests.read_erasure_request(PipelineRecords(settings, "house"), request).control
+        PipelineRecords(settings, "house"),
+        request_record.read_erasure_request(PipelineRecords(settings, "house"), request).control,
     )
 
 
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
     return certificate.issue_certificates(
-        settings, house, [requests.read_erasure_request(PipelineRecords(settings, "house"), request)]
+        settings, house, [request_record.read_erasure_request(PipelineRecords(settings, "house"), request)]
     )[request]
 
 
@@ -115,7 +116,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(records, request_of_her).state == request_events.CERTIFIED
+    assert request_record.read_erasure_request(records, request_of_her).state == request_events.CERTIFIED
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
@@ -135,7 +136,9 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     report = checking.verify_certificate(settings, made.path, house)
     assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
     failed = _issue(settings, house, request_of_her)
-    assert failed.verdict == "FAIL" and requests.read_erasure_request(records, request_of_her).state == request_events.FAILED
+    assert (
+        failed.verdict == "FAIL" and request_record.read_erasure_request(records, request_of_her).state == request_events.FAILED
+    )
     assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
 
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
@@ -341,7 +344,7 @@ def test_a_scan_before_the_erasure_is_over_does_not_end_it(
 ) -> None:
     requests.advance_request_state(PipelineRecords(settings, "house"), request_of_her, state)
     made = _issue(settings, house, request_of_her)
-    now = requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)
+    now = request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)
     assert (made.verdict, now.state, now.history[-1].state) == ("FAIL", state, "scanned")
 
 
@@ -385,7 +388,9 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
     monkeypatch.setitem(opening._STREAMS, "gzip", lambda stream: iter(()))
     blind = _issue(settings, house, request_of_her)
     assert blind.verdict == "INCONCLUSIVE" and "archive, gzip" in blind.record["control"]["why"]
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.PHYSICALLY
+    assert (
+        request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.PHYSICALLY
+    )
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
@@ -497,7 +502,7 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
 
     # Her certificate is written already when noting that fails: the next one must follow it in the chain.
     monkeypatch.setattr(certificate.requests, "add_request_event", broken)
-    asked = [others[0], others[1], requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
+    asked = [others[0], others[1], request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
     with pytest.raises(certificate.CertificatesNotIssued, match="its file is broken") as some:
         certificate.issue_certificates(settings, house, asked)
     assert set(some.value.made) == {others[1].request, request_of_her} and set(some.value.errors) == {others[0].request}
@@ -513,7 +518,9 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
     )
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "PASS", "DUE")
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.LOGICALLY
+    assert (
+        request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.LOGICALLY
+    )
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
@@ -607,7 +614,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
         }[kind]
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
         issued = certificate.issue_certificates(
-            settings, made, [requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
+            settings, made, [request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
         )[request_of_her]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
@@ -619,14 +626,14 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     records = PipelineRecords(settings, "house")
     bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
-    both = [requests.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
+    both = [request_record.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
     assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
     requests.advance_request_state(records, bert, request_events.PHYSICALLY)
     for request in theirs:
         _erase(settings, request.request)
     write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
-    asked = [requests.read_erasure_request(records, one.request) for one in theirs]
+    asked = [request_record.read_erasure_request(records, one.request) for one in theirs]
     scans = []
     run = residue.scan_roots
     monkeypatch.setattr(residue, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
@@ -647,7 +654,7 @@ def test_requests_that_are_carried_out_together_have_one_canary(settings: Settin
     assert len({tuple(canary.read_canary_identifiers(records, one.request)) for one in asked}) == 1
     # One of them was erased alone meanwhile: the other does not inherit what was erased before it.
     requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
-    (alone,) = canary.plant_canary(workspace, [requests.read_erasure_request(records, asked[1].request)])
+    (alone,) = canary.plant_canary(workspace, [request_record.read_erasure_request(records, asked[1].request)])
     assert alone.control != planted[1].control and _canary(settings, asked[0].request).exists()
     requests.advance_request_state(records, asked[0], request_events.RECEIVED)
     planted = canary.plant_canary(
@@ -681,6 +688,8 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
         PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")]
     )
     write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
-    asked = [requests.read_erasure_request(PipelineRecords(settings, "house"), one) for one in (request_of_her, bert.request)]
+    asked = [
+        request_record.read_erasure_request(PipelineRecords(settings, "house"), one) for one in (request_of_her, bert.request)
+    ]
     hers, his = certificate.issue_certificates(settings, made, asked).values()
     assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

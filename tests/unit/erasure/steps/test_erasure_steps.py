@@ -30,7 +30,18 @@ from sluice import session, upkeep, vacuum
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.file_formats import CsvDialect
-from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, request_events, requests, vault
+from sluice.erasure import (
+    aging,
+    canary,
+    ledger,
+    physical,
+    propagation,
+    receiving,
+    request_events,
+    request_record,
+    requests,
+    vault,
+)
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope, sought
@@ -642,10 +653,12 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
         settling.settle_waiting_requests(workspace)
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == request_events.RECEIVED
+    assert request_record.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == request_events.RECEIVED
     why = closure.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
     assert settling.settle_waiting_requests(workspace) == []
-    assert {one.state for one in requests.list_erasure_requests(PipelineRecords(settings, "house"))} == {request_events.FAILED}
+    assert {one.state for one in request_record.list_erasure_requests(PipelineRecords(settings, "house"))} == {
+        request_events.FAILED
+    }
 
 
 def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_asked(
@@ -666,7 +679,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     add_vault_identifiers(PipelineRecords(settings, "house"), request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
     again = settling.settle_erasure_request(
-        workspace, requests.read_erasure_request(PipelineRecords(settings, "house"), request.request)
+        workspace, request_record.read_erasure_request(PipelineRecords(settings, "house"), request.request)
     )
     assert told == [[asked], [asked]]
     assert set(vault.read_vault_identifiers(PipelineRecords(settings, "house"), request.request)) == {asked, *found[1], made_up}
@@ -912,7 +925,7 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret_each", "version_after": 0}])
     with pytest.raises(SluiceError, match=r"are not there: secret_each\. "):
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
-    assert requests.read_erasure_request(workspace.records, request.request).state == request_events.LOGICALLY
+    assert request_record.read_erasure_request(workspace.records, request.request).state == request_events.LOGICALLY
     scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
     unread = [one for one in scanned.unread if one.root == "restricted"]
     assert [one.path for one in unread] == [workspace.path("secret_each")] and "a run has written" in unread[0].reason
@@ -1035,7 +1048,9 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     monkeypatch.setattr(erasing, "datetime", Standing)
 
     def states() -> list[str]:
-        return [requests.read_erasure_request(PipelineRecords(settings, "house"), one.request).state for one in (first, other)]
+        return [
+            request_record.read_erasure_request(PipelineRecords(settings, "house"), one.request).state for one in (first, other)
+        ]
 
     erasing.carry_out_due_erasures(workspace, [first.request])
     assert carried_out == [first.request] and states() == [request_events.LOGICALLY, request_events.RECEIVED]
@@ -1067,19 +1082,21 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         return work
 
     monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", step(name)) for name in STEPS))
-    monkeypatch.setattr(settling, "settle_waiting_requests", lambda of, only: requests.list_waiting_requests(of.records, only))
+    monkeypatch.setattr(
+        settling, "settle_waiting_requests", lambda of, only: request_record.list_waiting_requests(of.records, only)
+    )
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate_deletions(workspace, lambda: [])
     assert (
-        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        request_record.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
         == request_events.RECEIVED
     )
     killing.clear()
     propagation.propagate_deletions(workspace, lambda: [])
     assert did == [(name, one) for name in STEPS for one in ("a", "b")]
-    done = requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request)
+    done = request_record.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request)
     assert done.state == request_events.LOGICALLY and done.physical_due_at is not None
     rows = ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))
     assert len(rows) == 2 * len(STEPS) and {one.request for one in rows} == {request.request}
@@ -1104,7 +1121,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     (tmp_path / "clone" / "house").rmdir()
     physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
     assert (
-        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        request_record.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
         == request_events.PHYSICALLY
     )
 
@@ -1119,7 +1136,7 @@ def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeyp
     reports = physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
     assert (
-        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        request_record.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
         == request_events.LOGICALLY
     )
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3
@@ -1151,7 +1168,7 @@ def test_a_table_whose_bytes_cannot_be_removed_keeps_the_request_and_no_other_ta
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert list(failed.value.errors) == ["says"] and [one.flow for one in failed.value.reports][:2] == ["says", "said"]
     assert vacuumed == ["said"] and len(list(Path(workspace.path("said")).glob("*.parquet"))) == 1
-    assert requests.read_erasure_request(records, request.request).state == request_events.LOGICALLY
+    assert request_record.read_erasure_request(records, request.request).state == request_events.LOGICALLY
 
 
 def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:

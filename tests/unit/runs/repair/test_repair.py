@@ -358,7 +358,7 @@ def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_b
 
 
 def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(lake: Settings) -> None:
-    from sluice.erasure import requests
+    from sluice.erasure import request_record
 
     workspace: Any = SimpleNamespace(pipeline="ward", records=PipelineRecords(replace(lake, erasure_approval=True), "ward"))
     taken_back, stands = (
@@ -368,9 +368,9 @@ def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(la
     with pytest.raises(
         SluiceError, match=rf"Run: sluice erase approve ward {stands.request}, or .*; then: sluice run ward --stage"
     ):
-        restoring._refuse_while_requests_wait(workspace, requests.list_erasure_requests(workspace.records))
+        restoring._refuse_while_requests_wait(workspace, request_record.list_erasure_requests(workspace.records))
     receiving.withdraw_erasure_request(workspace.records, stands.request)
-    restoring._refuse_while_requests_wait(workspace, requests.list_erasure_requests(workspace.records))
+    restoring._refuse_while_requests_wait(workspace, request_record.list_erasure_requests(workspace.records))
 
 
 def test_the_command_says_what_it_will_do_asks_and_does_it(
