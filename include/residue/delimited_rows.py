@@ -1,6 +1,6 @@
 """The declared dialect of text, and rows of delimited text, whose fields have the names of the first row.
 
-This is the only place that says what an option of a dialect means for a scan. It refuses unknown options: rows that are split in
+This module alone says what an option of a dialect means for a scan. It refuses unknown options: rows that are split in
 another way than they were written would hide a person.
 """
 

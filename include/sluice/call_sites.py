@@ -39,5 +39,5 @@ def _switch_recording(is_on: bool) -> Iterator[None]:
 
 
 def are_call_sites_recorded() -> bool:
-    """Whether lines are recorded in this thread now: what PySpark asks in a session of Sluice, in place of its own switch."""
+    """Whether lines are recorded in this thread now: what PySpark asks in a session of Sluice, instead of its own switch."""
     return _RECORDING.is_on

@@ -56,4 +56,4 @@ class FlowCounts:
 FLOW_COUNTS = tuple(one.name for one in fields(FlowCounts))
 NEWS_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["is_news"])
 ALERT_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["alerts"])
-"""The counts of every table besides its rules that an alert may name in place of a rule."""
+"""The counts of every table besides its rules that an alert may name instead of a rule."""

@@ -58,7 +58,7 @@ class Project:
     root: Path
     folder: Path
 
-    def place(self, lake: str, name: str) -> str:
+    def locate_root(self, lake: str, name: str) -> str:
         """Where a lake's tables, its restricted ones and what was released are. A lake may be a URL."""
         if "://" in lake and name != "released":
             return f"{lake}/{name}"
@@ -70,10 +70,10 @@ class Project:
             patch.setenv("SLUICE_ROOT", str(self.root))
             patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
             patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-            for place in ("landing", "secrets", "truth", "vault"):
-                patch.setenv(f"SLUICE_{place.upper()}", str(self.folder / place))
-            for place in ("lake", "restricted", "released"):
-                patch.setenv(f"SLUICE_{place.upper()}", self.place(lake, place))
+            for name in ("landing", "secrets", "truth", "vault"):
+                patch.setenv(f"SLUICE_{name.upper()}", str(self.folder / name))
+            for name in ("lake", "restricted", "released"):
+                patch.setenv(f"SLUICE_{name.upper()}", self.locate_root(lake, name))
             if landing:
                 patch.setenv("SLUICE_LANDING", landing)
             for name in ("SLUICE_SPARK_MASTER", "SLUICE_SPARK_PROFILE", "PYTHONPATH"):
@@ -97,13 +97,13 @@ class Project:
         """The rows of all tables, as sorted texts, by path."""
         found = {}
         for root in ("lake", "restricted"):
-            place = locate(self.place(lake, root))
-            for log in sorted(place.glob("*/*/*/_delta_log")):
+            location = locate(self.locate_root(lake, root))
+            for log in sorted(location.glob("*/*/*/_delta_log")):
                 if "_sluice" in log.parts:
                     continue
                 table = open_delta_table(str(log.parent)).to_pyarrow_table()
                 kept = table.select([name for name in table.column_names if name not in OF_THE_RUN])
-                found[f"{root}/{log.parent.relative_to(place)}"] = sorted(map(repr, kept.to_pylist()))
+                found[f"{root}/{log.parent.relative_to(location)}"] = sorted(map(repr, kept.to_pylist()))
         return found
 
     def staged(self, lake: str) -> list[Path]:
@@ -163,7 +163,7 @@ def _find_declared_name(node: ast.stmt) -> str:
 
 
 def land_on_store(project: Project, landing: Any) -> Path:
-    """Copy what has landed to a place on a store, oldest first. Returns where the files were, in a folder that is now called otherwise."""
+    """Copy what has landed to a location on a store, oldest first. Returns where the files were, in a folder that is now called otherwise."""
     landed = project.folder / "landing"
     for file in sorted((path for path in landed.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime):
         landing.joinpath(file.relative_to(landed)).write_bytes(file.read_bytes())

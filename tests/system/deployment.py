@@ -83,7 +83,7 @@ class Deployment:
         """The environment of a service's processes; from this process's environment only what locates Java and folders."""
         own = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG") if name in os.environ}
         image = {"PATH": os.environ["PATH"]} if service in FOREIGN else self._native(_image_environment())
-        return own | image | self._of_this_place(service) | self.services[service].get("environment", {})
+        return own | image | self._of_this_machine(service) | self.services[service].get("environment", {})
 
     def start(self, seconds: float = 240) -> None:
         """Start all and wait until all are healthy. Raises AssertionError with the last words of one that is not."""
@@ -178,14 +178,14 @@ class Deployment:
             "healthcheck": {"test": ["CMD", sys.executable, "-c", ask]},
         }
 
-    def _of_this_place(self, service: str) -> dict[str, str]:
+    def _of_this_machine(self, service: str) -> dict[str, str]:
         """Addresses and folders that the containers' network and volumes give there."""
         data = self.folder / "data"
-        places = {
+        roots = {
             f"SLUICE_{name.upper()}": str(data / name) for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
         }
         return {
-            **places,
+            **roots,
             # A container has its own /tmp.
             **({"SPARK_LOCAL_DIRS": str(self.folder / "work-local")} if service == "spark-worker" else {}),
             "SLUICE_SPARK_MASTER": f"spark://{LOOPBACK}:{self.ports['7077']}",
@@ -196,7 +196,7 @@ class Deployment:
         }
 
     def _native(self, said: Any) -> Any:
-        """The same with variables filled in, and with this place's folders, hosts and ports."""
+        """The same with variables filled in, and with this machine's folders, hosts and ports."""
         if isinstance(said, dict):
             return {key: self._native(value) for key, value in said.items()}
         if isinstance(said, list):

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Place:
+class Checkout:
     """A checkout. records: how the stand-in was called, one JSON line per call. orders: what it must do."""
 
     settings: Settings
@@ -40,7 +40,9 @@ class Place:
         partial.rename(self.orders)
 
 
-def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, stand_in: bool, config: str = "") -> Place:
+def make_checkout(
+    root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, stand_in: bool, config: str = ""
+) -> Checkout:
     """Make the checkout; this process's environment leads to it while `patch` holds. config: of Airflow, as in its airflow.cfg."""
     for folder in ("include", "spark_jobs"):
         (root / folder).symlink_to(ROOT / folder)
@@ -55,7 +57,7 @@ def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, st
     if "SLUICE_AIRFLOW_PORT" not in os.environ:
         patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))  # another test process starts its Airflow meanwhile
     settings = Settings.current()
-    made = Place(settings, root / "records.jsonl", root / "orders.json")
+    made = Checkout(settings, root / "records.jsonl", root / "orders.json")
     if stand_in:
         _stand_in(root, patch, made)
     folder = local_airflow_home(settings)
@@ -65,7 +67,7 @@ def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, st
     return made
 
 
-def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
+def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Checkout) -> None:
     binary = root / "bin" / "spark3-submit"  # the one other name that the provider allows
     binary.parent.mkdir()
     binary.write_text(f"#!{sys.executable}\n" + (ROOT / "tests" / "airflow" / "stand_in.py").read_text())

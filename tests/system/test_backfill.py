@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.running import ROOT, Place, place, unpause
+from tests.system.running import ROOT, Checkout, make_checkout, unpause
 from tests.waiting import until, wait_past_schedule
 
 from orchestration.line import airflow_line
@@ -29,14 +29,14 @@ UPKEEP = ["optimize", "vacuum", "verify"]
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        yield place(tmp_path_factory.mktemp("backfill"), patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=True)
+        yield make_checkout(tmp_path_factory.mktemp("backfill"), patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=True)
 
 
 @pytest.fixture(scope="module")
-def airflow(here: Place) -> Iterator[Client]:
+def airflow(here: Checkout) -> Iterator[Client]:
     wait_past_schedule()
     with LocalAirflow(here.settings) as started:
         until(lambda: started.client.has_dag("gym"), what="the DAG")
@@ -44,7 +44,7 @@ def airflow(here: Place) -> Iterator[Client]:
 
 
 @pytest.fixture
-def client(here: Place, airflow: Client) -> Iterator[Client]:
+def client(here: Checkout, airflow: Client) -> Iterator[Client]:
     here.order()
     unpause(airflow, "gym")
     # The first time, unpausing starts the scheduled run of the last interval.
@@ -70,7 +70,7 @@ def airflow_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 
 
-def jobs(here: Place) -> list[tuple[str, str, str]]:
+def jobs(here: Checkout) -> list[tuple[str, str, str]]:
     """Stage, from and to of every job that replayed, in order."""
     found = []
     for entry in here.told():
@@ -82,7 +82,7 @@ def jobs(here: Place) -> list[tuple[str, str, str]]:
     return found
 
 
-def assert_one_a_day_and_upkeep_once(here: Place) -> None:
+def assert_one_a_day_and_upkeep_once(here: Checkout) -> None:
     done = jobs(here)
     days = list(pairwise(MIDNIGHTS))
     assert [job[1:] for job in done if job[0] == "bronze"] == days, "each day, one after the other, as whole days"
@@ -92,7 +92,7 @@ def assert_one_a_day_and_upkeep_once(here: Place) -> None:
     assert [job for job in done if job[0] in UPKEEP] == [(stage, *days[-1]) for stage in UPKEEP], "in the last run"
 
 
-def test_a_paused_dag_is_refused_with_the_remedy(here: Place, client: Client) -> None:
+def test_a_paused_dag_is_refused_with_the_remedy(here: Checkout, client: Client) -> None:
     client.pause("gym", True)
     before = len(client.runs("gym"))
     done = sluice("backfill", "gym", *DAYS)
@@ -106,7 +106,7 @@ def test_a_paused_dag_is_refused_with_the_remedy(here: Place, client: Client) ->
     assert len(client.runs("gym")) == before and jobs(here) == []
 
 
-def test_a_range_is_one_run(here: Place, client: Client) -> None:
+def test_a_range_is_one_run(here: Checkout, client: Client) -> None:
     done = sluice("backfill", "gym", *DAYS, "--table", "heart_rate", "--json")
     assert done.returncode == 0, done
     assert {job[1:] for job in jobs(here)} == {(MIDNIGHTS[0], MIDNIGHTS[3])}
@@ -116,7 +116,7 @@ def test_a_range_is_one_run(here: Place, client: Client) -> None:
     assert (run["state"], run["interval"], run["rows"]) == ("success", "2026-01-01 to 2026-01-03", 14)
 
 
-def test_per_interval_is_a_run_a_day_and_upkeep_at_the_end(here: Place, client: Client) -> None:
+def test_per_interval_is_a_run_a_day_and_upkeep_at_the_end(here: Checkout, client: Client) -> None:
     done = sluice("backfill", "gym", *DAYS, "--per-interval", "--json")
     assert done.returncode == 0, done
     assert_one_a_day_and_upkeep_once(here)
@@ -125,7 +125,7 @@ def test_per_interval_is_a_run_a_day_and_upkeep_at_the_end(here: Place, client: 
     assert [run["rows"] for run in runs] == [8, 8, 14]
 
 
-def test_the_old_command_works_on_both_lines_and_takes_days_again_that_ran(here: Place, client: Client) -> None:
+def test_the_old_command_works_on_both_lines_and_takes_days_again_that_ran(here: Checkout, client: Client) -> None:
     done = airflow_command("dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-03", "-y")
     assert done.returncode == 0, done
     until(lambda: not client.runs("gym", *OPEN_STATES), 240, "the backfill")
@@ -133,7 +133,7 @@ def test_the_old_command_works_on_both_lines_and_takes_days_again_that_ran(here:
     assert not client.is_paused("gym")
 
 
-def test_a_scheduled_run_is_replayed_with_its_day(here: Place, client: Client) -> None:
+def test_a_scheduled_run_is_replayed_with_its_day(here: Checkout, client: Client) -> None:
     scheduled = next(run for run in client.runs("gym") if run["run_type"] == "scheduled")
     day = scheduled["logical_date"][:10]
     done = airflow_command("dags", "backfill", "gym", "-s", day, "-e", day)
@@ -145,7 +145,7 @@ def test_a_scheduled_run_is_replayed_with_its_day(here: Place, client: Client) -
     assert (after["run_type"], after["state"]) == ("backfill", "success"), "its id still says scheduled"
 
 
-def test_a_failed_run_gives_exit_code_1_with_task_and_reason(here: Place, client: Client) -> None:
+def test_a_failed_run_gives_exit_code_1_with_task_and_reason(here: Checkout, client: Client) -> None:
     here.order(STAND_IN_EXIT="2")
     for how in ([], ["--per-interval"]):
         done = sluice("backfill", "gym", "--from", "2026-01-01", "--to", "2026-01-01", *how)
@@ -155,7 +155,7 @@ def test_a_failed_run_gives_exit_code_1_with_task_and_reason(here: Place, client
         assert "failed" in done.stdout
 
 
-def test_an_interrupted_wait_leaves_the_runs_and_cancel_ends_them(here: Place, client: Client) -> None:
+def test_an_interrupted_wait_leaves_the_runs_and_cancel_ends_them(here: Checkout, client: Client) -> None:
     here.order(STAND_IN_SECONDS="300")
     command = [sys.executable, "-m", "sluice.cli", "backfill", "gym", *DAYS, "--per-interval"]
     waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})

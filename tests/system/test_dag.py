@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.system.browser import Browser, missing
-from tests.system.running import Place, ended, place, run_to_end, unpause
+from tests.system.running import Checkout, ended, make_checkout, run_to_end, unpause
 from tests.waiting import is_alive, until, wait_past_schedule
 
 from orchestration.line import airflow_line
@@ -56,10 +56,10 @@ def alerts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, alerts: tuple[str, list[dict[str, Any]]]) -> Iterator[Place]:
+def here(tmp_path_factory: pytest.TempPathFactory, alerts: tuple[str, list[dict[str, Any]]]) -> Iterator[Checkout]:
     root = tmp_path_factory.mktemp("dag")
     with pytest.MonkeyPatch.context() as patch:
-        made = place(root, patch, {"gym.py": DAGS / "watched_gym.py", "report.py": DAGS / "report.py"}, stand_in=True)
+        made = make_checkout(root, patch, {"gym.py": DAGS / "watched_gym.py", "report.py": DAGS / "report.py"}, stand_in=True)
         (root / "alerts").write_text(alerts[0] + "\n")
         patch.setenv("SLUICE_ALERTS", "alerts")
         patch.setenv("NO_PROXY", "127.0.0.1")
@@ -67,7 +67,7 @@ def here(tmp_path_factory: pytest.TempPathFactory, alerts: tuple[str, list[dict[
 
 
 @pytest.fixture(scope="module")
-def client(here: Place) -> Iterator[Client]:
+def client(here: Checkout) -> Iterator[Client]:
     """With a scheduler that makes runs, or no event would start one. So the gym's first run, its latest scheduled one, is its doing."""
     here.order(STAND_IN_ROWS="2")
     wait_past_schedule()
@@ -98,7 +98,7 @@ WORKED = {"new_version_of_device_day": "success", "write_the_report": "success"}
 SKIPPED = {"new_version_of_device_day": "skipped", "write_the_report": "skipped"}
 
 
-def test_a_dag_downstream_waits_for_data(here: Place, client: Client) -> None:
+def test_a_dag_downstream_waits_for_data(here: Checkout, client: Client) -> None:
     assert [event["extra"] for event in client.events()] == [{"table": "gym.device_day", "version": 0, "rows": 2}]
     until(lambda: reports(client) == [WORKED])
 
@@ -125,7 +125,7 @@ def test_a_dag_downstream_waits_for_data(here: Place, client: Client) -> None:
     assert reports(client)[-1] == WORKED, "what somebody starts goes on"
 
 
-def test_alerts_reach_the_receiver(here: Place, client: Client, alerts: tuple[str, list[dict[str, Any]]]) -> None:
+def test_alerts_reach_the_receiver(here: Checkout, client: Client, alerts: tuple[str, list[dict[str, Any]]]) -> None:
     taken = alerts[1]
     here.order(STAND_IN_ROWS="2")
     run_to_end(client, "gym")
@@ -159,7 +159,7 @@ def stranger() -> Visitor:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
 
 
-def visitor(here: Place, client: Client) -> Visitor:
+def visitor(here: Checkout, client: Client) -> Visitor:
     """Somebody whose browser is logged in."""
     found = stranger()
     if airflow_line() == 3:
@@ -181,7 +181,7 @@ def fetched(url: str, by: Visitor) -> tuple[int, str]:
         return error.code, ""
 
 
-def test_a_task_links_to_its_tables_and_its_log(here: Place, client: Client) -> None:
+def test_a_task_links_to_its_tables_and_its_log(here: Checkout, client: Client) -> None:
     here.order(STAND_IN_ROWS="4")
     run = run_to_end(client, "gym")
     links = client.request("GET", f"/dags/gym/dagRuns/{run}/taskInstances/gold/links")
@@ -205,7 +205,7 @@ def test_a_task_links_to_its_tables_and_its_log(here: Place, client: Client) -> 
 
 
 @pytest.mark.skipif(airflow_line() == 2, reason="the pages that lead to the link are Airflow 3's")
-def test_somebody_logs_in_and_looks_from_a_task_at_the_tables_and_their_columns(here: Place, client: Client) -> None:
+def test_somebody_logs_in_and_looks_from_a_task_at_the_tables_and_their_columns(here: Checkout, client: Client) -> None:
     if lacking := missing():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"1 test of a page in a browser needs {lacking}, which is missing")
     here.order(STAND_IN_ROWS="4")
@@ -237,7 +237,7 @@ def test_somebody_logs_in_and_looks_from_a_task_at_the_tables_and_their_columns(
 
 @pytest.mark.crash
 @pytest.mark.skipif(airflow_line() == 2, reason="a clear does not reach a running task of Airflow 2.11; marking it failed does")
-def test_clearing_a_running_task_stops_its_job_and_runs_it_again(here: Place, client: Client) -> None:
+def test_clearing_a_running_task_stops_its_job_and_runs_it_again(here: Checkout, client: Client) -> None:
     here.order(STAND_IN_SECONDS="300")
     here.records.unlink(missing_ok=True)
     client.trigger("gym", "cleared", {})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.running import Place, ended, place, unpause
+from tests.system.running import Checkout, ended, make_checkout, unpause
 from tests.waiting import is_alive, until
 
 from orchestration.line import airflow_line
@@ -22,9 +22,9 @@ DAGS = Path(__file__).parent / "dags"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Place]:
+def here(tmp_path: Path) -> Iterator[Checkout]:
     with pytest.MonkeyPatch.context() as patch:
-        made = place(tmp_path, patch, {"deferred.py": DAGS / "deferred.py"}, stand_in=True)
+        made = make_checkout(tmp_path, patch, {"deferred.py": DAGS / "deferred.py"}, stand_in=True)
         extra = {"profile": "yarn", "deploy-mode": "cluster", "spark-binary": "spark3-submit"}
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
         patch.setenv(DEFERRABLE_BY_DEFAULT, "True")
@@ -46,7 +46,7 @@ def wait_for_state(client: Client, dag: str, run: str, state: str) -> None:
     until(found, 60, f"{dag} {state}")
 
 
-def test_a_deferred_task_holds_no_worker_and_is_stopped_where_somebody_marks_it(here: Place) -> None:
+def test_a_deferred_task_holds_no_worker_and_is_stopped_where_somebody_marks_it(here: Checkout) -> None:
     here.order(STAND_IN_SECONDS="8")
     with LocalAirflow(here.settings, idle_schedule=True) as airflow:
         client = airflow.client

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.system.running import ROOT, Place, ended, place, unpause
+from tests.system.running import ROOT, Checkout, ended, make_checkout, unpause
 from tests.waiting import until
 
 from orchestration.line import airflow_line
@@ -37,10 +37,10 @@ LAYERS = ("bronze", "silver", "gold")
 
 
 @pytest.fixture
-def gym(tmp_path: Path) -> Iterator[Place]:
+def gym(tmp_path: Path) -> Iterator[Checkout]:
     """A small lake whose removed files may go after a second, and whose requests wait for approval."""
     with pytest.MonkeyPatch.context() as patch:
-        made = place(tmp_path, patch, {"erasure.py": ROOT / "dags" / "erasure.py"}, stand_in=False)
+        made = make_checkout(tmp_path, patch, {"erasure.py": ROOT / "dags" / "erasure.py"}, stand_in=False)
         patch.setenv("SLUICE_RETAIN", "1 second")
         patch.setenv("SLUICE_ERASURE_APPROVAL", "yes")
         yield replace(made, settings=Settings.current())
@@ -74,7 +74,7 @@ def answer(client: Client, run: str, option: str) -> None:
     until(is_answered, 120, "the end of the approval step")
 
 
-def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: Place) -> None:
+def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: Checkout) -> None:
     records = PipelineRecords(gym.settings, "gym")
     maker.land(gym.settings.landing / "gym", gym.settings.truth / "gym", days=1, scale=0.15)
     for stage in LAYERS:
@@ -118,16 +118,16 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
 
 
 @pytest.fixture
-def stands_in(tmp_path: Path) -> Iterator[Place]:
+def stands_in(tmp_path: Path) -> Iterator[Checkout]:
     """The same without Spark: what is asked of the job, and when."""
     with pytest.MonkeyPatch.context() as patch:
-        made = place(tmp_path, patch, {"erasure.py": ROOT / "dags" / "erasure.py"}, stand_in=True)
+        made = make_checkout(tmp_path, patch, {"erasure.py": ROOT / "dags" / "erasure.py"}, stand_in=True)
         patch.setenv("SLUICE_ERASURE_APPROVAL", "yes")
         yield replace(made, settings=Settings.current())
 
 
 @pytest.mark.skipif(airflow_line() == 2, reason="Airflow 2 has no approval step")
-def test_nobody_is_erased_before_somebody_approves(stands_in: Place) -> None:
+def test_nobody_is_erased_before_somebody_approves(stands_in: Checkout) -> None:
     graph = load_declaration_graph(stands_in.settings, "gym")
     asked = receiving.receive_erasure_request(stands_in.settings, graph, [Identifier("user_id", NOBODY)]).request
     with LocalAirflow(stands_in.settings, idle_schedule=True) as airflow:
@@ -157,7 +157,7 @@ def refused(client: Client, member: str) -> bool:
     return False
 
 
-def what_airflow_keeps(gym: Place) -> str:
+def what_airflow_keeps(gym: Checkout) -> str:
     """Its database, as text, and its logs."""
     folder = local_airflow_home(gym.settings)
     with sqlite3.connect(folder / "airflow.db") as connection:

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.system.browser import missing
 from tests.system.pictures import Picture, taken
-from tests.system.running import ROOT, place
+from tests.system.running import ROOT, make_checkout
 from tests.waiting import until, wait_past_schedule
 
 from demonstrations.tour_report import compare_with_truth
@@ -108,7 +108,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         root = tmp_path_factory.mktemp("operate")
-        made = Operated(place(root, patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=False).settings)
+        made = Operated(make_checkout(root, patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=False).settings)
         (root / "airflow").symlink_to(ROOT / "airflow")
         (root / ".venv").symlink_to(sys.prefix)
         patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))

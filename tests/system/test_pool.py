@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.system.running import Place, ended, place, run_to_end, unpause
+from tests.system.running import Checkout, ended, make_checkout, run_to_end, unpause
 from tests.waiting import is_alive, until
 
 from demonstrations.tour_report import compare_with_truth
@@ -51,12 +51,12 @@ UPKEEP = ("optimize", "vacuum", "verify")
 
 
 @pytest.fixture
-def gym(tmp_path: Path) -> Iterator[Place]:
+def gym(tmp_path: Path) -> Iterator[Checkout]:
     with pytest.MonkeyPatch.context() as patch:
-        yield place(tmp_path, patch, {"gym.py": DAGS / "watched_gym.py"}, stand_in=False)
+        yield make_checkout(tmp_path, patch, {"gym.py": DAGS / "watched_gym.py"}, stand_in=False)
 
 
-def land(gym: Place, days: int) -> None:
+def land(gym: Checkout, days: int) -> None:
     maker.land(gym.settings.landing / "gym", gym.settings.truth / "gym", days=days, scale=0.15)
 
 
@@ -75,7 +75,7 @@ def spans(client: Client, *runs: str) -> list[tuple[datetime, datetime, str]]:
 
 
 @pytest.mark.slow
-def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
+def test_a_run_a_backfill_and_a_deletion_at_once(gym: Checkout) -> None:
     records = PipelineRecords(gym.settings, "gym")
     land(gym, 2)
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
@@ -145,7 +145,7 @@ def find_group(pid: int) -> int | None:
 
 
 @pytest.mark.crash
-def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place) -> None:
+def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Checkout) -> None:
     land(gym, 1)
     files = len([path for path in (gym.settings.landing / "gym").rglob("*") if path.is_file()])
     lease = Path(PipelineRecords(gym.settings, "gym").bookkeeping("lease.json"))
@@ -181,5 +181,5 @@ def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place
     assert taken == {"-1": files, "-2": 0}, "what the orphan did is not done again"
 
 
-def rows_of(gym: Place, stage: str) -> list[dict[str, Any]]:
+def rows_of(gym: Checkout, stage: str) -> list[dict[str, Any]]:
     return [row for row in ledger.read_run_ledger(PipelineRecords(gym.settings, "gym")) if row["stage"] == stage]

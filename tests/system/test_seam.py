@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.system.running import ROOT, Place, list_paths_below, place, run_to_end, unpause
+from tests.system.running import ROOT, Checkout, list_paths_below, make_checkout, run_to_end, unpause
 from tests.waiting import until
 
 from orchestration.line import airflow_line
@@ -67,10 +67,10 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("seam")
-        made = place(root, patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=False)
+        made = make_checkout(root, patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=False)
         made.settings.secrets.mkdir(mode=0o700)
         key = made.settings.secrets / "suppression.key"
         key.write_text(KEY)
@@ -90,14 +90,14 @@ def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def client(gym: Place) -> Iterator[Client]:
+def client(gym: Checkout) -> Iterator[Client]:
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         unpause(airflow.client, "gym")
         yield airflow.client
 
 
 @pytest.fixture(scope="module")
-def seen(gym: Place, client: Client) -> Seen:
+def seen(gym: Checkout, client: Client) -> Seen:
     """A run to its end, and one that fails and so sends an alert, watched all the time."""
     found, over = Seen(), threading.Event()
     session = (find_running_airflow(gym.settings) or (0, 0))[0]
@@ -118,12 +118,12 @@ def seen(gym: Place, client: Client) -> Seen:
     return found
 
 
-def secrets_of(gym: Place) -> dict[str, str]:
+def secrets_of(gym: Checkout) -> dict[str, str]:
     kept = json.loads((local_airflow_home(gym.settings) / "secrets.json").read_text())
     return CANARIES | {f"Airflow's {name}": kept[name] for name in OF_AIRFLOW}
 
 
-def test_no_secret_is_in_a_command_line_or_in_spark_s_environment(gym: Place, seen: Seen) -> None:
+def test_no_secret_is_in_a_command_line_or_in_spark_s_environment(gym: Checkout, seen: Seen) -> None:
     assert len(seen.of_spark) >= 12, "six jobs, each a JVM and a Python process at least"
     assert all(told["SLUICE_LAKE"] == gym.settings.lake for told in seen.of_spark.values() if told)
     for what, secret in secrets_of(gym).items():
@@ -142,7 +142,7 @@ def read_what_is_there(paths: Iterable[Path]) -> dict[Path, bytes]:
     return found
 
 
-def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Client, seen: Seen) -> None:
+def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Checkout, client: Client, seen: Seen) -> None:
     folder = local_airflow_home(gym.settings)
     logs = [path for path in list_paths_below(folder) if path.is_file() and (path.suffix == ".log" or "logs" in path.parts)]
     database = [path for path in folder.iterdir() if path.name.startswith("airflow.db")]
@@ -154,7 +154,7 @@ def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Cl
         assert not [path.name for path, text in told.items() if secret.encode() in text], what
 
 
-def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Place, seen: Seen) -> None:
+def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Checkout, seen: Seen) -> None:
     key = CANARIES["the key of pseudonyms, of Airflow's secret back end"].encode()
     members = ledger.read_table_rows(PipelineRecords(gym.settings, "gym"), "member_keys")
     assert members and all(row["pseudonym"] == compute_pseudonym(key, "member", str(row["user_id"])) for row in members)
@@ -213,7 +213,7 @@ def test_a_run_with_such_parameters_is_refused(client: Client, conf: dict[str, A
     ],
     ids=" ".join,
 )
-def test_a_job_refuses_them_by_itself(gym: Place, arguments: tuple[str, ...]) -> None:
+def test_a_job_refuses_them_by_itself(gym: Checkout, arguments: tuple[str, ...]) -> None:
     def files() -> set[Path]:
         return {path for path in list_paths_below(gym.settings.root) if ".sluice" not in path.parts}
 

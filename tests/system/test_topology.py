@@ -215,8 +215,8 @@ def test_what_is_on_a_store_is_on_no_disk(deployed: Deployment, airflow: Client)
     with told_as("scheduler", deployed) as settings:
         if is_on_disk(settings.lake_folder):
             pytest.skip("this topology has its data on a volume")
-        for place in (settings.lake_folder, settings.restricted, settings.landing):
-            assert next(iter(place.rglob("*")), None), f"something of the run before is at {place}"
+        for folder in (settings.lake_folder, settings.restricted, settings.landing):
+            assert next(iter(folder.rglob("*")), None), f"something of the run before is at {folder}"
     data, store = deployed.folder / "data", deployed.folder / "store"
     assert {path.name for path in data.iterdir()} == {"secrets", "truth", "vault", "released"}
     of_tables = [path for path in list_paths_below(deployed.folder) if path.suffix == ".parquet" or path.name == "_delta_log"]

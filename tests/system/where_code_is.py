@@ -13,7 +13,7 @@ import sluice
 from pipelines.gym.pipeline import PIPELINE
 
 
-def place(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], list[str]]]:
+def locate_code(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], list[str]]]:
     """Runs on an executor."""
     import pipelines.gym.silver  # reads a file beside itself
     import sluice as there
@@ -25,7 +25,7 @@ def place(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], list[str
 
 if __name__ == "__main__":
     spark = SparkSession.builder.getOrCreate()
-    executors = spark.sparkContext.parallelize(range(2), 2).mapPartitions(place).collect()
+    executors = spark.sparkContext.parallelize(range(2), 2).mapPartitions(locate_code).collect()
     told = {"driver": sluice.__file__, "pipeline": PIPELINE.name, "host": socket.gethostname(), "executors": executors}
     told |= {"master": spark.sparkContext.master, "executor_memory": spark.conf.get("spark.executor.memory")}
     print(json.dumps(told))

@@ -70,7 +70,7 @@ def test_the_name_of_a_stage_stands_nowhere_but_in_its_record() -> None:
         for path in code
         if path != RECORDS
         for name in names_in_code(path, names)
-        if not any(str(path).endswith(place) and name == word for place, word in COMMANDS)
+        if not any(str(path).endswith(file) and name == word for file, word in COMMANDS)
     }
     assert not found, "take it from sluice.pipeline_stages"
     assert names_in_code(RECORDS, names), "the search finds what is there"
@@ -78,12 +78,12 @@ def test_the_name_of_a_stage_stands_nowhere_but_in_its_record() -> None:
 
 def test_no_word_is_excepted_that_is_not_there() -> None:
     unused = [
-        (place, word)
-        for place, word in COMMANDS
+        (file, word)
+        for file, word in COMMANDS
         if not any(
             word in names_in_code(path, {word})
-            for path in (ROOT / "include").rglob(place.rpartition("/")[2])
-            if str(path).endswith(place)
+            for path in (ROOT / "include").rglob(file.rpartition("/")[2])
+            if str(path).endswith(file)
         )
     ]
     assert not unused

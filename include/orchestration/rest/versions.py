@@ -12,7 +12,7 @@ from orchestration.line import airflow_line
 from orchestration.rest.client import Client, NotFound, dag_run_path
 from sluice.errors import SluiceError
 
-_TIME_AND_PLACE = re.compile(r"^(\[\S+\] \{\S+:\d+\})? [A-Z]+ - ")
+_TIME_AND_CALL_SITE = re.compile(r"^(\[\S+\] \{\S+:\d+\})? [A-Z]+ - ")
 
 
 def make_airflow_client(address: str, user: str, password: str) -> Client:
@@ -100,10 +100,10 @@ class ClientOfAirflow2(Client):
             return None
 
     def log(self, dag: str, run: str, task: str, attempt: int) -> list[str]:
-        """The lines of a task's log, without the time and place that Airflow 2 writes before each."""
+        """The lines of a task's log, without the time and call site that Airflow 2 writes before each."""
         path = f"{dag_run_path(dag, run)}/taskInstances/{task}/logs/{attempt}?full_content=true"
         lines = cast(str, self.request("GET", path, media="text/plain")).splitlines()
-        return [_TIME_AND_PLACE.sub("", line) for line in lines]
+        return [_TIME_AND_CALL_SITE.sub("", line) for line in lines]
 
     def events(self) -> list[dict[str, Any]]:
         """The events of all assets, which Airflow 2 calls datasets."""

@@ -15,7 +15,7 @@ from pathlib import Path
 HEADER = """# The secrets of docker-compose.yaml, made by `make env`. Keep this file to yourself, and keep it: the database's password is set
 # at its first start, and what Airflow has encrypted can be read with AIRFLOW_FERNET_KEY alone.
 #
-# Without the first #: lake, restricted tables and landing folders on an S3 server of the deployment, in place of a volume.
+# Without the first #: lake, restricted tables and landing folders on an S3 server of the deployment, instead of a volume.
 # COMPOSE_FILE=docker-compose.yaml:docker-compose.store.yaml
 #
 """

@@ -46,7 +46,7 @@ def write_job_code_zip(settings: Settings) -> Path:
 
 
 def write_driver_files_zip(settings: Settings) -> Path:
-    """The zip file of the parts of this checkout that a driver reads, at their places in it; the same bytes for the same files."""
+    """The zip file of the parts of this checkout that a driver reads, under their paths in it; the same bytes for the same files."""
     return _write_zip(settings, "checkout", settings.root, _list_files(settings.root, _READ_BY_DRIVERS))
 
 

@@ -13,7 +13,7 @@ all of it up to some 100 GiB (Delta 4.4, tried), and the decision says how much 
 
 Where nothing else asks for it, files are rewritten of whose rows many are only marked as deleted (`deletion_vectors`).
 
-A declared size of files takes the place of the usual sizes: from half of it on a file may stay.
+A declared size of files replaces the usual sizes: from half of it on a file may stay.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ FOLDED_ANEW, REPLACED, RECOMPUTED_IN_FULL = "folded anew", "replaced, with other
 class MergeCounts:
     """How many rows a merge inserted, updated and deleted.
 
-    unplaced: how many it should have inserted but did not, because the table has their key in a row that was not compared.
+    not_inserted: how many it should have inserted but did not, because the table has their key in a row that was not compared.
     """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    unplaced: int = 0
+    not_inserted: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)

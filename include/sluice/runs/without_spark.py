@@ -49,7 +49,7 @@ class _PropertiesWithoutSpark:
 
 
 class SessionWithoutSpark:
-    """Takes the place of Spark's session in a workspace whose stage should need none. It keeps the mark of commits.
+    """Stands in for Spark's session in a workspace whose stage should need none. It keeps the mark of commits.
 
     Whatever else it is asked for raises SparkNeeded.
     """

@@ -16,7 +16,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "cdc.md"
 BLOCKS = [
     text for text in re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL) if "def test_" in text
 ]
-NAMES = [(place, name) for place, text in enumerate(BLOCKS) for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)]
+NAMES = [(position, name) for position, text in enumerate(BLOCKS) for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)]
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def module(tmp_path: Path) -> Iterator[Callable[[int], ModuleType]]:
     """What gives a block of the guide as a module, which a declaration needs: it knows where it was made."""
     name = "example_of_the_guide"
 
-    def imported(place: int) -> ModuleType:
-        (path := tmp_path / f"{name}.py").write_text(BLOCKS[place])
+    def imported(position: int) -> ModuleType:
+        (path := tmp_path / f"{name}.py").write_text(BLOCKS[position])
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         made = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -37,9 +37,11 @@ def module(tmp_path: Path) -> Iterator[Callable[[int], ModuleType]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("place", "name"), NAMES)
-def test_an_example_of_the_guide_holds(spark: SparkSession, module: Callable[[int], ModuleType], place: int, name: str) -> None:
-    getattr(module(place), name)()
+@pytest.mark.parametrize(("position", "name"), NAMES)
+def test_an_example_of_the_guide_holds(
+    spark: SparkSession, module: Callable[[int], ModuleType], position: int, name: str
+) -> None:
+    getattr(module(position), name)()
 
 
 def test_the_guide_has_its_examples() -> None:

@@ -57,9 +57,9 @@ def include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_examples_of_the_guide_run_and_fit_each_other(spark: SparkSession, include: Path) -> None:
     examples = []
     for text in blocks():
-        place, _, code = text.partition("\n")
-        if place.startswith("# include/"):
-            (path := include / place[2:]).parent.mkdir(parents=True, exist_ok=True)
+        file, _, code = text.partition("\n")
+        if file.startswith("# include/"):
+            (path := include / file[2:]).parent.mkdir(parents=True, exist_ok=True)
             path.write_text(code)
         else:
             examples.append(text)

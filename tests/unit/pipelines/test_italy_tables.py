@@ -141,8 +141,8 @@ def test_three_date_forms_are_understood_and_others_are_none(spark: SparkSession
 
 def test_coordinates_without_their_point_are_none_and_the_row_stays(spark: SparkSession) -> None:
     row = FIRST | {"lat": "4235122196", "long": "1339843823"}
-    place = only(region_day(reports(spark, row)))
-    assert (place["latitude"], place["longitude"]) == (None, None)
+    day = only(region_day(reports(spark, row)))
+    assert (day["latitude"], day["longitude"]) == (None, None)
     assert all(met(spark, row, Action.QUARANTINE).values())
     assert met(spark, row, Action.WARN)["known_place"] is False
 

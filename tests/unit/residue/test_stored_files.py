@@ -52,7 +52,7 @@ def scanned(bucket: Bucket, prefix: str = PREFIX, processes: int = 1, without: t
     return scan_roots([root], needles.build_needles([("who", WHO)]), processes=processes)
 
 
-def places(result: ScanResult) -> set[str]:
+def locations(result: ScanResult) -> set[str]:
     return {hit.path for hit in result.hits}
 
 
@@ -69,11 +69,11 @@ def test_objects_and_their_names_are_searched_below_the_root_and_nowhere_else(
     bucket.put("folder/", b"")  # as Hadoop marks folders
     bucket.client.put_object(Bucket=bucket.name, Key=f"{PREFIX}2/a.txt", Body=WHO.encode())
     result = scanned(bucket, processes=processes)
-    assert places(result) == {"bronze/a.txt", "bronze/a.json.gz", f"silver/who={WHO}"}, "a folder's name counts once"
+    assert locations(result) == {"bronze/a.txt", "bronze/a.json.gz", f"silver/who={WHO}"}, "a folder's name counts once"
     assert not result.unread and not result.missing and result.files == 6
-    assert places(scanned(bucket, f"{PREFIX}/bronze/a.txt")) == {"a.txt"}, "the root may be an object"
+    assert locations(scanned(bucket, f"{PREFIX}/bronze/a.txt")) == {"a.txt"}, "the root may be an object"
     without = (f"s3://{bucket.name}/{PREFIX}/bronze", f"s3://{bucket.name}/{PREFIX}/silver")
-    assert not places(scanned(bucket, without=without))
+    assert not locations(scanned(bucket, without=without))
 
 
 def test_what_was_replaced_or_removed_is_found_as_long_as_the_store_keeps_it(bucket: Bucket) -> None:
@@ -85,9 +85,9 @@ def test_what_was_replaced_or_removed_is_found_as_long_as_the_store_keeps_it(buc
     bucket.put(f"{WHO}.txt", b"nobody")
     bucket.remove(f"{WHO}.txt")
     bucket.remove_versions(f"{WHO}.txt")  # the mark alone has the name
-    found = sorted(path.partition(" ")[0] for path in places(scanned(bucket)))
+    found = sorted(path.partition(" ")[0] for path in locations(scanned(bucket)))
     assert found == [f"{WHO}.txt", "removed.txt", "replaced.txt"]
-    assert all("(version " in path for path in places(scanned(bucket)) if not path.startswith(WHO))
+    assert all("(version " in path for path in locations(scanned(bucket)) if not path.startswith(WHO))
 
 
 def test_an_upload_that_was_never_completed_is_unread(bucket: Bucket) -> None:

@@ -42,7 +42,7 @@ def check_source_options(source: Source) -> None:
 def _find_source_mistake(source: Source) -> str | None:
     return (
         _find_value_mistake(source)
-        or _find_place_mistake(source)
+        or _find_location_mistake(source)
         or find_new_objects_mistake(source)
         or _find_subject_option_mistake(source)
         or source.find_dialect_mistake()
@@ -70,7 +70,7 @@ def _hint_at_choice(said: str, known: tuple[str, ...]) -> str:
     return f" (Auto Loader's {said} is '{here}' here.)" if here in known else nearest_name_hint(said, known)
 
 
-def _find_place_mistake(source: Source) -> str | None:
+def _find_location_mistake(source: Source) -> str | None:
     """Checks where its files lie, how they are named, which date they have and where their records go."""
     if find_place_scheme(source.path):
         return "path is a folder below <landing>/<pipeline>/, no URL. The landing folder may be one: set SLUICE_LANDING to s3://BUCKET/FOLDER."

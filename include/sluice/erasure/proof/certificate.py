@@ -90,7 +90,7 @@ def _judge_control(records: PipelineRecords, request: ErasureRequest, found: Era
     before = canary.read_planted_counts(records, request.control) or _find_earlier_control_counts(records, request.request)
     hits, again = found.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
-    places = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
+    locations = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
     if after and request.must_bytes_stay(datetime.now(UTC)):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
@@ -102,7 +102,7 @@ def _judge_control(records: PipelineRecords, request: ErasureRequest, found: Era
         verdict, why = INCONCLUSIVE, f"the control was not found in: {', '.join(dict.fromkeys(blind))}"
     else:
         verdict, why = PASS, "found in every kind of store before, and in none after"
-    return {"verdict": verdict, "why": why, "before": before, "now": again, "after": after, "places": places[:MOST_NAMED]}
+    return {"verdict": verdict, "why": why, "before": before, "now": again, "after": after, "places": locations[:MOST_NAMED]}
 
 
 def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict[str, int] | None:

@@ -173,7 +173,7 @@ def _is_certificate_record(record: dict[str, Any]) -> bool:
 
 
 def _parse_chain_number(path: Location) -> int:
-    """The place of a certificate in the chain, from its file name."""
+    """The position of a certificate in the chain, from its file name."""
     found = _NUMBERED.search(path.stem)
     return int(found.group(1)) if found else 0
 

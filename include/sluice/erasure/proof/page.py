@@ -28,7 +28,7 @@ $body
 """)
 _MEANS = {
     "PASS": "No query returns, and no byte below the searched folders holds, one of the identifiers looked for, in the forms listed below.",
-    "FAIL": "Something of the person, or of the control, was found. The places are listed below.",
+    "FAIL": "Something of the person, or of the control, was found. The locations are listed below.",
     "INCONCLUSIVE": "It is not certain that nothing is left: see the stamps and the control below.",
 }
 
@@ -46,7 +46,7 @@ def render_certificate_page(record: Mapping[str, Any]) -> str:
                 (
                     "logical: no query returns the person",
                     stamps["logical"]["verdict"],
-                    count_noun(len(stamps["logical"]["hits"]), "place"),
+                    count_noun(len(stamps["logical"]["hits"]), "location"),
                 ),
                 (
                     "physical: the scan of every byte is clean",

@@ -84,7 +84,7 @@ def join_grouped_digits(content: bytes) -> Iterator[bytes]:
 
 
 def is_short_form(value: str) -> bool:
-    """Whether a value is a number or text short enough to occur in many places by chance."""
+    """Whether a value is a number or text short enough to occur often by chance."""
     text = value.strip()
     return len(text) < (LEAST_DIGITS if text.isascii() and text.isdigit() else _SHORTEST)
 

@@ -1,6 +1,6 @@
 """Finds the rows of a view that a change touches if only a join tells: a changed customer touches the rows of that customer's orders.
 
-No value of the customer says which orders these are, but the view's own plan does. Put the changed rows in the place of the input and leave
+No value of the customer says which orders these are, but the view's own plan does. Replace the input by the changed rows and leave
 out what computes values: what remains is a query over the changed rows and the other inputs, and it returns the touched values of the view's
 columns.
 

@@ -101,7 +101,7 @@ class ViewBatch:
             for scope in scopes:
                 made, changes = self._merge_difference(scope)
                 self.recomputed.note_rows(made, self.known[self.view.name].rows)
-                if changes.unplaced:
+                if changes.not_inserted:
                     self._recompute_in_full(_ELSEWHERE)
                     break
 
@@ -162,13 +162,13 @@ class ViewBatch:
             return
         made, changes = self._merge_difference(scope)
         self.recomputed.note_rows(made, self.known[view.name].rows)
-        if changes.unplaced:
+        if changes.not_inserted:
             self._recompute_in_full(_ELSEWHERE)
 
     def recompute_whole_view(self) -> None:
         """Recomputes the whole view and merges what differs."""
         made, changes = self._merge_difference(None)
-        if changes.unplaced or self._holds_more_than(made):
+        if changes.not_inserted or self._holds_more_than(made):
             self._write_anew()
 
     def replace_table(self, shape: TableShape) -> None:
@@ -214,7 +214,7 @@ class ViewBatch:
                     at_most=None if there is None else RowsSize(made + there),
                 )
             except RepeatedPrimaryKeys:
-                return made, MergeCounts(unplaced=1)  # or more: none of them was written
+                return made, MergeCounts(not_inserted=1)  # or more: none of them was written
         self.recomputed.report.count_merge(changes)
         return made, changes
 

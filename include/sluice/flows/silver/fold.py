@@ -261,7 +261,7 @@ def plan_fold_operations(
     """Returns the operations that turn the table's rows `old` into the rows `new`, one row per key, for each row that differs.
 
     again: true if the old row no longer counts, so that it is replaced or removed; otherwise the higher precedence wins. two_files: true if a
-    row of another file is a conflict. retracting: whether `again` can be true for any row. moving: whether the place in bronze of an old row may
+    row of another file is a conflict. retracting: whether `again` can be true for any row. moving: whether the position in bronze of an old row may
     be gone; an equal row then takes its place, or nobody would find the table's row when that one goes, too.
     """
     both = join_old_and_new(new, old, table.keys)

@@ -114,7 +114,7 @@ def apply_merge_operations(
         counted = _count_operations_in_memory(rows, keys, conflict, unique)
         done = _merge_few_operations(session, path, rows, keys, bounding.integer_ends_of_rows(rows), on_few)
         if done is not None:
-            return replace(done, unplaced=counted[INSERT] - done.inserted)
+            return replace(done, not_inserted=counted[INSERT] - done.inserted)
     given = operations if rows is None else session.createDataFrame(rows, operations.schema)
     with persist_frame(given) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
@@ -128,7 +128,7 @@ def apply_merge_operations(
                 done = _merge_few_operations(session, path, few, keys, found.integers, on_few)
         if done is None:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
-    return replace(done, unplaced=found.inserts - done.inserted)
+    return replace(done, not_inserted=found.inserts - done.inserted)
 
 
 def _collect_few_operations(

@@ -190,7 +190,7 @@ def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> 
 
 
 def _takes_type(present: DataType, given: DataType) -> bool:
-    """Whether a column takes values of a type: it is the same, or NULL may stand in more places within the column's."""
+    """Whether a column takes values of a type: it is the same, or NULL may stand in more fields within the column's."""
     if isinstance(present, StructType) and isinstance(given, StructType):
         pairs = list(zip(present, given, strict=False))
         return len(present) == len(given) and all(

@@ -191,7 +191,7 @@ def _build_empty_commit(path: str, version: int) -> str:
 
 
 def _choose_commit_time(path: str, version: int, now: int) -> int | None:
-    """Returns the in-commit timestamp of a commit that takes the place of a lost one; None if its neighbours have none.
+    """Returns the in-commit timestamp of a commit that replaces a lost one; None if its neighbours have none.
 
     Spark refuses a table whose properties require such times if a commit has none. The neighbours show that, and not the table, which may
     be too damaged to be opened. A commit that lost its neighbours too has a time, which a table that requires none ignores.

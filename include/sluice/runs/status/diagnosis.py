@@ -200,7 +200,7 @@ def find_idle_cores(rows: Sequence[Row]) -> Iterator[Finding]:
                 "idle cores",
                 stage,
                 f"{count_noun(round(cores), 'core')} had nothing to do {idle:.0%} of {took:.0f} s",
-                "where its tables wait for each other or have few tasks: more spark.sql.shuffle.partitions, several files in place of a "
+                "where its tables wait for each other or have few tasks: more spark.sql.shuffle.partitions, several files instead of a "
                 "large one that cannot be split; where they plan and commit: fewer cores are enough",
             )
 

@@ -285,7 +285,7 @@ PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("pipe
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A root of its own with one small pipeline, for processes that are started with it."""
     folder = tmp_path / "root" / "include" / "pipelines" / "wards"
     folder.mkdir(parents=True)
@@ -309,10 +309,10 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def land(place: Path, number: int) -> None:
-    file = place / "landing" / "wards" / "visits" / f"{number}.csv"
+def land(root: Path, number: int) -> None:
+    file = root / "landing" / "wards" / "visits" / f"{number}.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = place / file.name  # a process that looks each second sees it whole and with its time, or not at all
+    written = root / file.name  # a process that looks each second sees it whole and with its time, or not at all
     written.write_text(f"id,ward\n{number},a\n")
     os.utime(written, (1_600_000_000 + number,) * 2)
     written.rename(file)
@@ -342,14 +342,14 @@ def commands_below(pid: int) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes_on(place: Path, settings: Any) -> None:
+def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes_on(root: Path, settings: Any) -> None:
     records = PipelineRecords(settings, "wards")
-    land(place, 1)
+    land(root, 1)
     kept = sluice("run", "wards", "--trigger", "processing-time=1s")
     try:
         assert "wards is kept running: it looks every 1 s" in line_with(kept, "kept running")
         assert "visits" in line_with(kept, "visit +1")
-        land(place, 2)
+        land(root, 2)
         assert "(1 delivery)" in line_with(kept, "visit +1")
         refused = ended(sluice("run", "wards", "--wait", "60"))
         assert refused[0] == 3 and "Pipeline 'wards' is kept running by run " in refused[2]
@@ -369,8 +369,8 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
-    land(place, 1)
+def test_ctrl_c_is_a_request_to_stop(root: Path, settings: Any) -> None:
+    land(root, 1)
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")

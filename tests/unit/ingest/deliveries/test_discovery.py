@@ -269,13 +269,13 @@ def test_nothing_was_there_before_and_then_comes_the_first(folder: Folder) -> No
     assert folder.discover(source) == []
 
 
-@pytest.mark.parametrize("place", ["disk", "store"])
+@pytest.mark.parametrize("kind", ["disk", "store"])
 def test_files_that_come_with_their_folder_after_the_first_discovery_are_new(
-    folder: Folder, place: str, request: pytest.FixtureRequest
+    folder: Folder, kind: str, request: pytest.FixtureRequest
 ) -> None:
     source = Source(name="late", include_existing_files=False)
     landing: Any = folder.landing
-    if place == "store":
+    if kind == "store":
         landing = locate(f"{request.getfixturevalue('bucket_url')}/landed/shop")
         (landing / "other" / "x.json").write_bytes(b"{}")
 

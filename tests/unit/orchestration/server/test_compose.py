@@ -100,15 +100,15 @@ def mounts(service: dict[str, Any]) -> dict[str, str]:
 
 
 def test_services_mount_what_they_need_and_no_more(services: dict[str, Any]) -> None:
-    places = {name: mounts(service) for name, service in services.items()}
+    mounted = {name: mounts(service) for name, service in services.items()}
     on_volume = {} if "store" in services else {"/data/lake": "read"}
-    assert places["apiserver"] == {"/opt/airflow": "write", **on_volume}
+    assert mounted["apiserver"] == {"/opt/airflow": "write", **on_volume}
     for name in ("dag-processor", "triggerer"):
-        assert places[name] == {"/opt/airflow": "write"}
-    assert places["spark-master"] == {}
-    assert "/data/vault" not in places["spark-worker"] and places["spark-worker"]["/data/secrets"] == "read"
-    assert {name for name, found in places.items() if "/data/vault" in found} == {"scheduler"}
-    assert {name for name, found in places.items() if "/data" in found} == {"airflow-init"}
+        assert mounted[name] == {"/opt/airflow": "write"}
+    assert mounted["spark-master"] == {}
+    assert "/data/vault" not in mounted["spark-worker"] and mounted["spark-worker"]["/data/secrets"] == "read"
+    assert {name for name, found in mounted.items() if "/data/vault" in found} == {"scheduler"}
+    assert {name for name, found in mounted.items() if "/data" in found} == {"airflow-init"}
 
 
 def test_what_is_on_the_store_is_mounted_nowhere_and_each_service_of_airflow_is_told(on_store: dict[str, Any]) -> None:
@@ -117,8 +117,8 @@ def test_what_is_on_the_store_is_mounted_nowhere_and_each_service_of_airflow_is_
     for name in (*AIRFLOW, *ONCE):
         told = on_store[name]["environment"]
         elsewhere = {"restricted": "/data/restricted"} if name == "apiserver" else {}
-        expected = {place: f"s3://{place}/sluice" for place in ON_A_STORE} | elsewhere
-        assert {place: told[f"SLUICE_{place.upper()}"] for place in ON_A_STORE} == expected
+        expected = {root: f"s3://{root}/sluice" for root in ON_A_STORE} | elsewhere
+        assert {root: told[f"SLUICE_{root.upper()}"] for root in ON_A_STORE} == expected
     asked = {f"/data/{name}" for name in ("released", "truth", "secrets", "vault")}
     assert set(mounts(on_store["scheduler"])) == {"/opt/airflow", *asked}
 
@@ -150,7 +150,7 @@ def beside_store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, settings:
 
 
 def test_the_buckets_are_made_once_and_the_reader_may_read_the_lake_alone(beside_store: Settings) -> None:
-    lake, restricted = (str(place).split("/")[2] for place in (beside_store.lake, beside_store.restricted))
+    lake, restricted = (str(root).split("/")[2] for root in (beside_store.lake, beside_store.restricted))
     assert store_buckets.make_buckets(beside_store, "sluice-reader") == [lake, restricted], "the landing folder is on a disk"
     (beside_store.lake_folder / "kept").write_bytes(b"1")
     assert store_buckets.make_buckets(beside_store, "sluice-reader") == []
@@ -179,7 +179,7 @@ def test_a_store_with_a_weak_key_or_that_does_not_answer_is_refused(
 def test_the_init_makes_every_place_that_is_mounted(services: dict[str, Any], settings: Settings) -> None:
     deployment.make_environment_folders(settings)
     made = {path.name: path.stat().st_mode & 0o777 for path in settings.landing.parent.iterdir()}
-    wanted = {place.removeprefix("/data/") for service in services.values() for place in mounts(service) if "/data/" in place}
+    wanted = {root.removeprefix("/data/") for service in services.values() for root in mounts(service) if "/data/" in root}
     assert wanted <= set(made)
     assert {made[name] for name in ("restricted", "secrets", "vault")} == {0o700}
 

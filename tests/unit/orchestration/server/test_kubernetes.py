@@ -33,18 +33,18 @@ def test_each_field_is_one_that_the_api_knows(spark: SparkSession, file: str, do
     assert unknown_fields(read, document, "") == []
 
 
-def unknown_fields(read: Any, document: Any, place: str) -> list[str]:
+def unknown_fields(read: Any, document: Any, where: str) -> list[str]:
     """What a manifest has that the client's classes have no field for, at any depth."""
     if isinstance(document, list):
         items = enumerate(document)
-        return [one for number, item in items for one in unknown_fields(read[number], item, f"{place}[{number}]")]
+        return [one for number, item in items for one in unknown_fields(read[number], item, f"{where}[{number}]")]
     if not isinstance(document, dict) or not read.getClass().getName().startswith("io.fabric8.kubernetes.api.model"):
         return []
     unknown = set(read.getAdditionalProperties())
-    found = [f"{place}.{key}" for key in document if key in unknown]
+    found = [f"{where}.{key}" for key in document if key in unknown]
     for key in document.keys() - unknown:
         value = getattr(read, f"get{key[0].upper()}{key[1:]}")()
-        found += unknown_fields(value, document[key], f"{place}.{key}")
+        found += unknown_fields(value, document[key], f"{where}.{key}")
     return found
 
 
