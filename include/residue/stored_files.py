@@ -169,7 +169,7 @@ def _open_client() -> Any:
 
 
 @cache
-def _make_client(endpoint: str | None, region: str | None, *who: str | None) -> Any:
+def _make_client(endpoint: str | None, region: str | None, *_who: str | None) -> Any:
     """One client for each store and user that the environment names: making one takes a tenth of a second."""
     import boto3  # type: ignore[import-untyped]  # it has no types
     from botocore.config import Config  # type: ignore[import-untyped]  # it has no types

@@ -187,7 +187,7 @@ def _commit_damage(file: Location, with_content: bool) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _content_damage(file: str, size: int, modified: int, inode: int) -> str | None:
+def _content_damage(file: str, _size: int, _modified: int, _inode: int) -> str | None:
     """What is wrong with a commit's content. The arguments identify a state of the file, which never changes, so each is read once."""
     content = locate(file).read_bytes()
     as_written = matches_file_checksum(locate(file), content)

@@ -35,7 +35,7 @@ def open_sqs_client() -> Any:
 
 
 @cache
-def _make_client(service: str, endpoint: str | None, region: str | None, *who: str | None) -> Any:
+def _make_client(service: str, endpoint: str | None, region: str | None, *_who: str | None) -> Any:
     """One client for each service, region and user: making one takes a tenth of a second."""
     import boto3  # type: ignore[import-untyped]  # it has no types
     import botocore.session  # type: ignore[import-untyped]

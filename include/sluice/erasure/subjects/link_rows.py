@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import Link
 from sluice.declare.field_values import find_column_spelling
@@ -167,7 +166,7 @@ def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
     declared: Any = workspace.graph[link.table]
     tables = workspace.graph.tables
     made_of = [tables[name] for name in (*workspace.graph.kept_for(link.table), link.table) if name in tables]
-    told = functools.partial(_select_link_columns, workspace, link, declared)
+    told = functools.partial(_select_link_columns, workspace, link)
     found = [told(table(bronze)) for table in made_of if (bronze := _read_link_bronze(workspace, table)) is not None]
     treated = {link.person[0], link.identifier[0]} & set(declared.treatments)
     stored = (
@@ -190,7 +189,7 @@ def _read_link_bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | No
     return bronze if delivered_columns(bronze.columns) else None
 
 
-def _select_link_columns(workspace: Workspace, link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
+def _select_link_columns(workspace: Workspace, link: Link, frame: DataFrame) -> DataFrame:
     wanted = (link.person[0], link.identifier[0], *((link.since,) if link.since else ()))
     for name in wanted:
         if find_column_spelling(name, frame.columns) is None:

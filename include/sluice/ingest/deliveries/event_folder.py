@@ -54,7 +54,7 @@ def receive_events(address: str, folder: StoreLocation, landing: Location) -> Fi
     return FiledEvents(frozenset(names), len(others), is_all, tuple(ours), tuple(others))
 
 
-def count_events(address: str, folder: StoreLocation, landing: Location) -> int:
+def count_events(address: str, landing: Location) -> int:
     """Returns how many files wait, up to the number that one discovery takes. Raises NoEvents."""
     with _raise_no_events():
         return sum(1 for _ in islice(_list_event_files(address, landing), MOST_EVENTS))

@@ -63,7 +63,7 @@ def receive_events(address: str, folder: StoreLocation, landing: Location) -> Qu
     return QueuedEvents(frozenset(names), len(others), is_all, url, tuple(ours))
 
 
-def count_events(address: str, folder: StoreLocation, landing: Location) -> int:
+def count_events(address: str, _landing: Location) -> int:
     """Returns about how many messages are visible in the queue. Raises NoEvents."""
     with _raise_no_events(address):
         name = "ApproximateNumberOfMessages"

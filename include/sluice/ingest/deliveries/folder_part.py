@@ -209,8 +209,6 @@ def may_have_news(source: Source, landing: Location, known: KnownFiles) -> bool 
     if source.events is None:
         return None
     try:
-        return count_events(source, folder, landing) > _STRANGE_BEFORE.get(source.events, 0) or bool(
-            known.unread_files(source.name)
-        )
+        return count_events(source, landing) > _STRANGE_BEFORE.get(source.events, 0) or bool(known.unread_files(source.name))
     except NoEvents:
         return True

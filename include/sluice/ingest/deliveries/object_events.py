@@ -56,11 +56,11 @@ def receive_events(source: Source, folder: StoreLocation, landing: Location) -> 
     return receive(address, folder, landing)
 
 
-def count_events(source: Source, folder: StoreLocation, landing: Location) -> int:
+def count_events(source: Source, landing: Location) -> int:
     """Returns about how many messages wait for a source, without taking any. Raises NoEvents."""
     address = str(source.events)
-    count: Callable[[str, StoreLocation, Location], int] = load_named_function(find_event_address_kind(address).count)
-    return count(address, folder, landing)
+    count: Callable[[str, Location], int] = load_named_function(find_event_address_kind(address).count)
+    return count(address, landing)
 
 
 def read_object_names(body: str | bytes, folder: StoreLocation) -> list[str] | None:
