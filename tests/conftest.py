@@ -32,6 +32,7 @@ from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 from sluice.spark_process import LATE_COMPILER
 
@@ -228,7 +229,7 @@ class Lakehouse:
         reports: dict[str, FlowReport] = {}
         for stage in layers:
             try:
-                found = stages.run_pipeline_stage(self.workspace(mode, interval=interval), stage, tables)
+                found = stages.run_pipeline_stage(self.workspace(mode, interval=interval), stage, StageOptions(tables))
             except stages.FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
             reports |= {report.flow: report for report in found}

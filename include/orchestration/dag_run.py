@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.interval import Interval, parse_instant
 from sluice.declare.schedule_intervals import whole_days_replayed
 from sluice.errors import UsageError
-from sluice.pipeline_stages import VERIFY, VERIFY_ALL
+from sluice.pipeline_stages import VERIFY, VERIFY_ALL, VerifyChoice
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ FORM_FIELDS = OptionNames(mode="mode '{}'", days="From and To (from_date, to_dat
 class RunRequest:
     """interval: the time that a replay or a scheduled run is for; None if a run has none. tables: empty means all.
 
-    verify_all: whether the last task compares all tables, or only the next one in turn. optimize_now: the tables whose files the task
+    verify: whether the last task compares all tables, or only the next one in turn. optimize_now: the tables whose files the task
     `optimize` rewrites whether or not they need it.
     """
 
     mode: str
     interval: Interval | None = None
     tables: tuple[str, ...] = ()
-    verify_all: bool = False
+    verify: VerifyChoice = "next"
     optimize_now: tuple[str, ...] = ()
 
     @property
@@ -54,13 +54,13 @@ class RunRequest:
                 REPLAY.name,
                 whole_days_replayed(_read_data_interval(context)),
                 tuple(params["tables"] or ()),
-                _asks_to_verify_all(params),
-                _read_demanded_tables(params),
+                _read_verify_choice(params),
+                _read_optimize_now(params),
             )
         if kind in WITHOUT_FORM:
             return cls(INCREMENT.name, _read_data_interval(context) if kind == "scheduled" else None)
         form = context["params"]
-        return replace(_read_trigger_form(form), verify_all=_asks_to_verify_all(form), optimize_now=_read_demanded_tables(form))
+        return replace(_read_trigger_form(form), verify=_read_verify_choice(form), optimize_now=_read_optimize_now(form))
 
 
 def dag_run_type(context: Context) -> str:
@@ -102,11 +102,11 @@ def _read_data_interval(context: Context) -> Interval:
     return Interval(start.astimezone(UTC), end.astimezone(UTC))
 
 
-def _asks_to_verify_all(form: Any) -> bool:
-    return bool(form[VERIFY.name] == VERIFY_ALL)
+def _read_verify_choice(form: Any) -> VerifyChoice:
+    return "all" if form[VERIFY.name] == VERIFY_ALL else "next"
 
 
-def _read_demanded_tables(form: Any) -> tuple[str, ...]:
+def _read_optimize_now(form: Any) -> tuple[str, ...]:
     # Runs that were triggered before this field existed lack it.
     return tuple(form.get("optimize_now") or ())
 

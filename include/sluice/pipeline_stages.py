@@ -134,6 +134,9 @@ _AFTER_LAYERS = (DELETIONS, OPTIMIZE, VACUUM, VERIFY)
 PUBLISHED_AFTER = DELETIONS
 """New versions are announced to other DAGs only after this stage, so that nobody copies rows of erased people."""
 
+VerifyChoice = Literal["next", "all"]
+"""What a run asks of the stage `verify`: the next table in turn, or all. It is the value of its job's argument --verify."""
+
 VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
 """What the trigger form offers for the stage `verify`."""
 

@@ -20,7 +20,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, VERIFY, Stage
 from sluice.runs.execution import clones, stages
-from sluice.runs.execution.stages import StageOptions
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +127,7 @@ def test_a_stage_that_is_added_by_its_entry_is_run(swept: Stage, gym: tuple[Sett
     settings, graph = gym
     assert pipeline_stages.find_stage_of_pipeline(graph.pipeline, "sweep") is swept
     workspace = Workspace(settings, graph, cast(Any, None), "run")
-    (report,) = stages.run_pipeline_stage(workspace, "sweep", ("visit",))
+    (report,) = stages.run_pipeline_stage(workspace, "sweep", StageOptions(("visit",)))
     assert (report.flow, report.layer) == ("visit", "sweep")
 
 

@@ -12,6 +12,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.run_modes import INCREMENT, MODES, REFRESH, REPLAY, OptionNames, check_run_mode
 from sluice.runs.job import ARGUMENT_NAMES, JobRequest, run_recorded_stage
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 JANUARY = Interval.of("2026-01-01", "2026-01-31")
@@ -71,11 +72,11 @@ def test_what_a_mode_does_not_allow_is_said(
     [
         ({"mode": "replay"}, "needs --from and --to"),
         ({"mode": "refresh"}, "needs --tables"),
-        ({"mode": "refresh", "tables": ("heart_rate",), "interval": JANUARY}, "takes no days"),
-        ({"mode": "refresh", "tables": ("readings",)}, "may_refresh=True"),
-        ({"mode": "replay", "tables": ("heart_rates",), "interval": JANUARY}, "Did you mean 'heart_rate'"),
-        ({"tables": ("heart_rate",)}, "takes what is new since the last run, for all tables. Leave out --tables"),
-        ({"interval": JANUARY, "optimized": ("heart_rat",)}, "Did you mean 'heart_rate'"),
+        ({"mode": "refresh", "options": StageOptions(("heart_rate",)), "interval": JANUARY}, "takes no days"),
+        ({"mode": "refresh", "options": StageOptions(("readings",))}, "may_refresh=True"),
+        ({"mode": "replay", "options": StageOptions(("heart_rates",)), "interval": JANUARY}, "Did you mean 'heart_rate'"),
+        ({"options": StageOptions(("heart_rate",))}, "takes what is new since the last run, for all tables. Leave out --tables"),
+        ({"interval": JANUARY, "options": StageOptions(optimize_now=("heart_rat",))}, "Did you mean 'heart_rate'"),
     ],
 )
 def test_a_job_refuses_it_before_spark_starts(settings: Settings, asked: dict[str, Any], said: str) -> None:

@@ -23,7 +23,7 @@ def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answ
         "--from": days.start.isoformat() if days else "",
         "--to": days.end.isoformat() if days else "",
         "--tables": ",".join(asked.tables),
-        "--verify": "all" if asked.verify_all else "",
+        "--verify": asked.verify if asked.verify != "next" else "",
         "--optimize-now": ",".join(asked.optimize_now),
     }
     return [

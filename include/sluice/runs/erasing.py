@@ -18,13 +18,13 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due, job, script, vault_expiry
 from sluice.runs.execution import clones
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.declare.assembly.graph import Graph
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
-    from sluice.runs.execution.stages import StageOptions
 
 _AT_ONCE = 500
 """How many requests share one scan: each has about twenty-five needles, and with this many a scan takes several times as long as with one."""
@@ -97,7 +97,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
     from sluice.runs.execution import stages
 
     parts: dict[str, Callable[[], list[FlowReport]]] = {
-        "propagation": lambda: stages.run_pipeline_stage(workspace, DELETIONS.name, requests=asked),
+        "propagation": lambda: stages.run_pipeline_stage(workspace, DELETIONS.name, StageOptions(requests=asked)),
         physical.REMOVAL_OF_BYTES: lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
     }
     with take_table_turns(ERASE) as turns:

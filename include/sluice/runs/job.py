@@ -19,6 +19,7 @@ from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage, find_stage_
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due, failures, name_registration, stage_recording, summary, vault_expiry
+from sluice.runs.stage_options import PLAIN, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
@@ -33,21 +34,17 @@ ARGUMENT_NAMES = OptionNames(mode="mode '{}'", days="--from and --to", tables="-
 class JobRequest:
     """The request for a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
-    interval: what a replay takes; for a scheduled run it is only recorded, because an increment takes whatever is new. verified: the tables that
-    the stage `verify` compares, empty for all; None: the next one in turn. optimized: the tables whose files the stage `optimize` rewrites
-    whether or not they need it.
+    interval: what a replay takes; for a scheduled run it is only recorded, because an increment takes whatever is new.
     """
 
     pipeline: str
     stage: str
     mode: str = INCREMENT.name
-    tables: tuple[str, ...] = ()
     run: str = ""
     airflow_run: str = ""
     wait: float = 0.0
     interval: Interval | None = None
-    verified: tuple[str, ...] | None = None
-    optimized: tuple[str, ...] = ()
+    options: StageOptions = PLAIN
 
     @property
     def replayed(self) -> Interval | None:
@@ -57,8 +54,8 @@ class JobRequest:
     @property
     def takes_what_is_new(self) -> bool:
         """Whether it asks for no more than a plain run does. Which tables are verified or optimized concerns only those stages."""
-        demands = {VERIFY.name: self.verified is not None, OPTIMIZE.name: bool(self.optimized)}
-        return self.mode == INCREMENT.name and not self.tables and not demands.get(self.stage)
+        demands = {VERIFY.name: self.options.verify != "next", OPTIMIZE.name: bool(self.options.optimize_now)}
+        return self.mode == INCREMENT.name and not self.options.tables and not demands.get(self.stage)
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
@@ -69,17 +66,17 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
     graph = load_declaration_graph(settings, request.pipeline)
     find_stage_of_pipeline(graph.pipeline, request.stage)
     # A scheduled run takes whatever is new: its interval is no demand.
-    check_run_mode(request.mode, [request.interval if request.mode != INCREMENT.name else None], request.tables, ARGUMENT_NAMES)
-    named_tables.check_tables_of_mode(graph, request.mode, request.tables)
-    named_tables.check_tables_to_optimize(graph, request.optimized)
+    check_run_mode(
+        request.mode, [request.interval if request.mode != INCREMENT.name else None], request.options.tables, ARGUMENT_NAMES
+    )
+    named_tables.check_tables_of_mode(graph, request.mode, request.options.tables)
+    named_tables.check_tables_to_optimize(graph, request.options.optimize_now)
     clones.check_stage_in_clone(settings, graph, request.stage)
     report = run_under_lease(
         settings,
         graph,
         request,
-        lambda workspace: stages.run_pipeline_stage(
-            workspace, request.stage, request.tables, verified=request.verified, optimized=request.optimized
-        ),
+        lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.options),
         towards_quiet=request.takes_what_is_new,
     )
     return add_request_standings(settings, request, report)

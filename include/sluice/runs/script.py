@@ -9,19 +9,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
-from sluice.pipeline_stages import list_stages_of_task
+from sluice.pipeline_stages import VerifyChoice, list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.run_modes import INCREMENT
 from sluice.runs import summary
 from sluice.runs.failures import describe_error_without_values
 from sluice.runs.followed_job import JobEnd, tell_follower
 from sluice.runs.job import JobRequest, run_stages_in_turn
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 
@@ -116,7 +117,7 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
     made.add_argument("--from", dest="start", default="")
     made.add_argument("--to", dest="end", default="")
     made.add_argument("--tables", default="")
-    made.add_argument("--verify", choices=("next", "all"), default="next")
+    made.add_argument("--verify", choices=get_args(VerifyChoice), default="next")
     made.add_argument("--optimize-now", default="")
     return made
 
@@ -130,13 +131,15 @@ def read_job_request(arguments: argparse.Namespace) -> JobRequest:
         pipeline=arguments.pipeline,
         stage="",
         mode=arguments.mode,
-        tables=_split_table_names(arguments.tables),
         run=arguments.run_id,
         airflow_run=arguments.airflow_run,
         wait=arguments.wait,
         interval=Interval.of(start, end) if start else None,
-        verified=() if arguments.verify == "all" else None,
-        optimized=_split_table_names(arguments.optimize_now),
+        options=StageOptions(
+            tables=_split_table_names(arguments.tables),
+            verify=arguments.verify,
+            optimize_now=_split_table_names(arguments.optimize_now),
+        ),
     )
 
 

@@ -243,7 +243,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     back.run()
     assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
-    (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
+    (asked,) = upkeep.optimize_tables_now(back.workspace(), ["by_city"])
     assert "1 file rewritten, whose deleted rows were only marked" in asked.notes
     assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
@@ -284,7 +284,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     assert log_files.read_cluster_columns(path) == ("id",)
     assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.settings, other.graph).notes)
     assert other.run("optimize")["sale"].committed is False, "not by itself"
-    (asked,) = upkeep.optimize_demanded_tables(other.workspace(), ["sale"])
+    (asked,) = upkeep.optimize_tables_now(other.workspace(), ["sale"])
     assert asked.committed and any(note.endswith("by id") for note in asked.notes)
     assert not any("clustered" in note for note in plan.plan_run(other.settings, other.graph).notes)
     assert len(other.rows("sale")) == 60 and set(rows) <= set(other.rows("sale"))
@@ -298,7 +298,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     none.run("silver")
     assert log_files.read_cluster_columns(path) == ()
     assert any("Spark alone writes it" in note for note in plan.plan_run(none.settings, none.graph).notes)
-    upkeep.optimize_demanded_tables(none.workspace(), ["sale"])
+    upkeep.optimize_tables_now(none.workspace(), ["sale"])
     assert len(none.rows("sale")) == 40
     parted = declaring_table(none, partition_by="city")
     with pytest.raises(SluiceError, match="Remove its folder and run again"):
@@ -436,7 +436,7 @@ def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_onl
     rows = clustered.rows("sale")
     assert deletion_vectors.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
     assert not clustered.run("optimize")["sale"].committed, "a few are left until somebody asks"
-    (asked,) = upkeep.optimize_demanded_tables(clustered.workspace(), ["sale"])
+    (asked,) = upkeep.optimize_tables_now(clustered.workspace(), ["sale"])
     assert asked.committed and deletion_vectors.count_files_with_deleted_rows(path) == 0
     assert log_files.read_cluster_columns(path) == ("amount",) and clustered.rows("sale") == rows
     assert not clustered.run("optimize")["sale"].committed, "a second run has nothing to do"

@@ -217,7 +217,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
 def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:
     rows = lake.rows("sale")
     assert not decide_layout(lake.workspace().path("sale"), ("id",)).needed
-    (report,) = upkeep.optimize_demanded_tables(lake.workspace(), ["sale"])
+    (report,) = upkeep.optimize_tables_now(lake.workspace(), ["sale"])
     assert report.committed and report.decision == "yes: demanded" and lake.rows("sale") == rows
 
 

@@ -25,6 +25,7 @@ from sluice.runs import ledger, quiet, quiet_run, stage_recording
 from sluice.runs.execution import stages, verifying
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
+from sluice.runs.stage_options import StageOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,9 +116,10 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     before = lake.versions()
     with lock.hold_writer_lease(lake.records, lake.spark, "other", 0):
         assert take_turn(lake, monkeypatch) is None, "another holds the lease: the job waits for it"
-    for more in ({"mode": "replay"}, {"mode": "refresh"}, {"tables": ("sale",)}, {"stage": VERIFY.name, "verified": ()}):
+    some, every = StageOptions(("sale",)), StageOptions(verify="all")
+    for more in ({"mode": "replay"}, {"mode": "refresh"}, {"options": some}, {"stage": VERIFY.name, "options": every}):
         assert take_turn(lake, monkeypatch, **more) is None, "whoever asks for more than what is new gets it"
-    report = take_turn(lake, monkeypatch, interval=DAY, verified=())
+    report = take_turn(lake, monkeypatch, interval=DAY, options=every)
     assert report is not None, "what is to be verified does not concern silver"
     assert [(flow["flow"], flow["note"], flow["version_after"]) for flow in report["flows"]] == [
         ("sale", "nothing new", before["sale"])

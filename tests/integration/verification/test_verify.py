@@ -31,8 +31,10 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate
+from sluice.pipeline_stages import VerifyChoice
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages, verifying
+from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import comparison
@@ -333,18 +335,18 @@ def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(copied: Lakehous
         file.unlink()
     heard: list[VerificationFinding] = []
     with pytest.raises(FlowsFailed) as failed:
-        verifying.compare_with_recompute(workspace, [first, other], heard.append)
+        verifying.compare_with_recompute(workspace, (first, other), heard.append)
     assert list(failed.value.errors) == [first]
     assert {one.table: one.equal for one in heard} == {first: None, other: True}
 
 
 def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:
-    def run(verified: tuple[str, ...] | None = None) -> list[str]:
+    def run(wanted: VerifyChoice | tuple[str, ...] = "next") -> list[str]:
         report = job.run_under_lease(
             copied.settings,
             GRAPH,
             job.JobRequest("kiosk", "verify"),
-            lambda space: stages.run_pipeline_stage(space, "verify", verified=verified),
+            lambda space: stages.run_pipeline_stage(space, "verify", StageOptions(verify=wanted)),
         )
         assert not report["committed"]
         assert {flow["note"] for flow in report["flows"]} == {"equal"}
@@ -368,7 +370,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     monkeypatch.setattr(comparison, "MOST_ROWS", -(-len(lake.rows("sales")) // 3))
 
     def take_turn() -> tuple[str, str, str]:
-        (report,) = verifying.compare_with_recompute(lake.workspace(), None)
+        (report,) = verifying.compare_with_recompute(lake.workspace(), "next")
         ledger.append_run_rows(lake.records, [ledger_row(report)])
         return report.flow, str(report.verified_part), report.notes[-1]
 
@@ -412,7 +414,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong
     with pytest.raises(stages.FlowsFailed):
-        verifying.compare_with_recompute(lake.workspace(), None)
+        verifying.compare_with_recompute(lake.workspace(), "next")
 
 
 def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_finds(copied: Lakehouse) -> None:

@@ -32,6 +32,7 @@ from sluice.printable import count_noun
 from sluice.run_modes import INCREMENT, OptionNames, RunMode, check_run_mode, name_all_modes
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.stage_options import StageOptions
 from sluice.runs.triggers import parse_trigger
 from sluice.settings import Settings, require_known_pipeline
 
@@ -85,7 +86,9 @@ def run(
     named_tables.check_tables_of_mode(graph, mode, table or ())
     if looks.every is not None:
         check_keep_running_options(graph, stage, chosen)
-    asked = job.JobRequest(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
+    asked = job.JobRequest(
+        pipeline, "", mode, uuid.uuid4().hex[:12], wait=wait, interval=interval, options=StageOptions(tuple(table or ()))
+    )
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
     if stage is None and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):

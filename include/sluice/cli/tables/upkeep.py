@@ -18,6 +18,7 @@ from sluice.lake.layout import measure_asked_questions
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
 from sluice.runs.planning.plan import decide_table_layouts
+from sluice.runs.stage_options import PLAIN
 from sluice.runs.status import removals
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -64,7 +65,7 @@ def optimize(
 
     clones.check_stage_in_clone(settings, graph, OPTIMIZE.name)
     request = job.JobRequest(pipeline, OPTIMIZE.name, wait=wait)
-    report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_demanded_tables(workspace, [table]))
+    report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_tables_now(workspace, [table]))
     print_run_report(report, as_json)
 
 
@@ -98,7 +99,6 @@ def vacuum(
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import job
     from sluice.runs.execution import clones, upkeep
-    from sluice.runs.execution.stages import StageOptions
 
     clones.check_stage_in_clone(settings, graph, VACUUM.name)
     request = job.JobRequest(pipeline, VACUUM.name, wait=wait)
@@ -107,9 +107,7 @@ def vacuum(
         graph,
         request,
         lambda workspace: (
-            upkeep.vacuum_named_table(workspace, table)
-            if table
-            else upkeep.run_vacuum_stage(workspace, VACUUM.name, StageOptions())
+            upkeep.vacuum_named_table(workspace, table) if table else upkeep.run_vacuum_stage(workspace, VACUUM.name, PLAIN)
         ),
     )
     print_run_report(report, as_json)

@@ -37,7 +37,7 @@ def verify(
     findings: list[VerificationFinding] = []
 
     def compare(workspace: Any) -> Any:
-        return verifying.compare_with_recompute(workspace, tuple(table or ()), findings.append)
+        return verifying.compare_with_recompute(workspace, tuple(table) if table else "all", findings.append)
 
     try:
         # Under the lease, like every run, so that nothing changes while it reads one table after the other.

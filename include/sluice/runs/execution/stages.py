@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sluice import delta_log
@@ -37,47 +37,20 @@ from sluice.run_modes import INCREMENT, REPLAY
 from sluice.runs.execution import clones, column_tracing, table_rules
 from sluice.runs.execution.clones import Flow
 from sluice.runs.named_tables import find_concerned_tables
+from sluice.runs.stage_options import PLAIN, StageOptions
 from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times, current_step_times, measure_step
 from sluice.work_progress import CountedWork, FollowedSubject, count_work, follow_subject
 
 _SIDE_BY_SIDE = 3
 
 
-@dataclass(frozen=True)
-class StageOptions:
-    """The options of a stage besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that use them."""
-
-    tables: Sequence[str] = ()
-    judged: bool = True
-    verified: Sequence[str] | None = None
-    due: Callable[[Source | Dataset[Any]], bool] = lambda item: True
-    requests: Sequence[str] = ()
-    optimized: Sequence[str] = ()
-
-
 StageFunction = Callable[[Workspace, str, StageOptions], list[FlowReport]]
 """The function that carries out a stage, named by its record. It also gets the stage's name. Raises FlowsFailed and other errors."""
 
 
-def run_pipeline_stage(
-    workspace: Workspace,
-    stage: str,
-    tables: Sequence[str] = (),
-    judged: bool = True,
-    verified: Sequence[str] | None = None,
-    due: Callable[[Source | Dataset[Any]], bool] = lambda item: True,
-    requests: Sequence[str] = (),
-    optimized: Sequence[str] = (),
-) -> list[FlowReport]:
-    """Runs a stage under the lease. Raises FlowsFailed if a flow failed; the others finish.
-
-    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are evaluated. verified: the tables that
-    the stage `verify` compares, empty for all; None: the next one in turn. due: says for each flow of a layer whether to run it, after those
-    that it reads have run. requests: the erasure requests to carry out, empty for all. optimized: the tables that the stage `optimize`
-    rewrites whether or not they need it.
-    """
-    work = _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))
-    return work(workspace, stage, StageOptions(tables, judged, verified, due, requests, optimized))
+def run_pipeline_stage(workspace: Workspace, stage: str, options: StageOptions = PLAIN) -> list[FlowReport]:
+    """Runs a stage under the lease. Raises FlowsFailed if a flow failed; the others finish."""
+    return _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))(workspace, stage, options)
 
 
 def _load_stage_function(stage: Stage) -> StageFunction:
@@ -110,14 +83,13 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
         ]
         flows = [(item, _choose_flow(workspace, item, chosen)) for item in able]
         try:
-            reports += _run_flows_in_parallel(workspace, stage, [(item, flow) for item, flow in flows if flow], options.judged)
+            reports += _run_flows_in_parallel(workspace, stage, [(item, flow) for item, flow in flows if flow], judged=True)
         except FlowsFailed as failed:
             reports += failed.reports
             errors |= failed.errors
         if first:
             settling.end_handed_over_entries(workspace, [item.name for item, _ in flows])
-    if options.judged:
-        errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
+    errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
     column_tracing.record_column_lineage(workspace, [report for report in reports if report.flow not in errors])
     if errors:
         raise FlowsFailed(reports, errors)

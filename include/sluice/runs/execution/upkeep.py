@@ -22,7 +22,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs import due
-from sluice.runs.execution.stages import StageOptions
+from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import removals
 from sluice.vacuum import SlowReader
 from sluice.work_progress import count_work
@@ -155,14 +155,14 @@ def _lay_out_table(
     if declared is None:
         report = upkeep.optimize_table_beside(workspace, name, path)
     else:
-        report = upkeep.optimize_table(workspace, declared, demanded=name in options.optimized)
+        report = upkeep.optimize_table(workspace, declared, demanded=name in options.optimize_now)
     if rewritten is not None:
         report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
         report.note_new_versions(path)
     return report
 
 
-def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
+def optimize_tables_now(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
     """Rewrites the files of these tables, whether or not they need it. Raises FlowsFailed and StopRequested as the stage does."""
     with take_table_turns(OPTIMIZE.name) as turns:
         for name in names:

@@ -16,11 +16,11 @@ from sluice.flows.writing import targets
 from sluice.lake import log
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_stages import VERIFY
+from sluice.pipeline_stages import VERIFY, VerifyChoice
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DONE, FAILED
 from sluice.runs import ledger
-from sluice.runs.execution.stages import StageOptions
+from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
@@ -38,23 +38,24 @@ class TablesDiffer(SluiceError):
 
 def run_verify_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Compares the tables that are asked for, or the next one in turn. Raises FlowsFailed if one differs."""
-    return compare_with_recompute(workspace, options.verified)
+    return compare_with_recompute(workspace, options.verify)
 
 
 def compare_with_recompute(
-    workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[VerificationFinding], None] | None = None
+    workspace: Workspace, wanted: VerifyChoice | tuple[str, ...], heard: Callable[[VerificationFinding], None] | None = None
 ) -> list[FlowReport]:
     """Compares tables. heard: is called with each finding.
 
-    tables: empty for all; None: the one that was compared longest ago, or a part of it if it is large.
+    wanted: the tables of these names, all, or the next: the one that was compared longest ago, or a part of it if it is large.
 
     Raises FlowsFailed if tables differ, with an error for each, which names them all, or if some could not be compared.
     """
     books = PipelineBooks(workspace.settings, workspace.graph)
-    turn = choose_turn(workspace) if tables is None else None
-    chosen = list(dict.fromkeys(tables or ())) or verify.list_verifiable_tables(workspace.graph)
-    if tables is None:
+    turn = choose_turn(workspace) if wanted == "next" else None
+    if wanted == "next":
         chosen = [turn.table] if turn else []
+    else:
+        chosen = verify.list_verifiable_tables(workspace.graph) if wanted == "all" else list(dict.fromkeys(wanted))
     found: list[VerificationFinding] = []
     failed: dict[str, BaseException] = {}
     findings = verify.verify_tables(

@@ -25,6 +25,7 @@ from sluice.printable import count_noun
 from sluice.runs import failures, job, stage_recording, summary
 from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
+from sluice.runs.stage_options import StageOptions, is_always_due
 from sluice.runs.status import timeliness
 from sluice.settings import Settings
 
@@ -186,7 +187,7 @@ class PipelineKeeper:
         """Whether it is time to try a failed part again."""
         return name not in self._failing or time.monotonic() >= self._failing[name].until
 
-    def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = lambda item: True) -> None:
+    def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = is_always_due) -> None:
         """Runs a stage, and notes what it did. Raises StopRequested."""
         if self.is_to_stop():
             raise StopRequested("stopped on request, between two stages")
@@ -195,7 +196,7 @@ class PipelineKeeper:
 
         def work() -> list[FlowReport]:
             try:
-                found.extend(stages.run_pipeline_stage(self._workspace, stage, due=due))
+                found.extend(stages.run_pipeline_stage(self._workspace, stage, StageOptions(due=due)))
             except FlowsFailed as failed:
                 found.extend(failed.reports)
                 errors.update(failed.errors)

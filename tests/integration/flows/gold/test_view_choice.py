@@ -32,6 +32,7 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
+from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -145,7 +146,7 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
     with pytest.raises(stages.FlowsFailed):
         stages.run_pipeline_stage(lake.workspace, LAYER)
     refreshing = replace(lake.workspace, mode="refresh")
-    stages.run_pipeline_stage(refreshing, LAYER, ["share"])
+    stages.run_pipeline_stage(refreshing, LAYER, StageOptions(["share"]))
     assert lake.right() and lake.run()["share"].recomputed is None
 
 

@@ -20,6 +20,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
+from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -66,7 +67,10 @@ class Lake:
         mode = "refresh" if refreshed else "increment"
         inside = Workspace(self.workspace.settings, self.workspace.graph, self.workspace.session, "run", mode)
         try:
-            return {report.flow: report for report in stages.run_pipeline_stage(inside, __name__.rsplit(".", 1)[-1], refreshed)}
+            return {
+                report.flow: report
+                for report in stages.run_pipeline_stage(inside, __name__.rsplit(".", 1)[-1], StageOptions(refreshed))
+            }
         except stages.FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
