@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -294,6 +295,38 @@ def test_a_task_that_is_killed_ends_its_process_without_spark_and_submits_nothin
     assert not is_alive(seen[0]) and told(records) == []
 
 
+def test_a_task_that_is_killed_before_its_process_without_spark_starts_none(
+    records: Path, upkeep: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow 3 calls `on_kill`, and goes on with `execute`."""
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    operator = upkeep("exit 0")
+    operator.on_kill()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it was started"))
+    with pytest.raises(AirflowException, match="killed before it was submitted"):
+        operator.execute(context())
+
+
+def test_a_task_that_is_killed_while_its_process_without_spark_starts_ends_it(
+    records: Path, upkeep: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    operator, start, seen = upkeep("exec sleep 30"), subprocess.Popen, []
+
+    def start_and_be_killed(*given: Any, **options: Any) -> Any:
+        seen.append(start(*given, **options))
+        operator.on_kill()
+        return seen[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_killed)
+    with pytest.raises(AirflowException, match="killed before it was submitted"):
+        operator.execute(context())
+    assert [process.returncode for process in seen] == [-signal.SIGKILL], "it did not work to its end"
+    assert told(records) == []
+
+
 def test_a_run_that_is_asked_to_stop_in_a_stage_without_spark_submits_nothing(
     records: Path, upkeep: Callable[[str], Any]
 ) -> None:
@@ -457,6 +490,43 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
     request.touch()
     monkeypatch.setenv("STAND_IN_SECONDS", "0.3")
     assert operator.execute(context())["stage"] == "silver"
+
+
+@pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
+@pytest.mark.parametrize(
+    ("left", "try_number"),
+    [("", 2), ("killed", 1)],
+    ids=["that the attempt before obeyed", "for the driver of a killed task"],
+)
+def test_an_earlier_stop_request_does_not_stop_a_stage_without_spark(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, deploy_mode: str, left: str, try_number: int
+) -> None:
+    """Its process stops as long as there is a request, and no job follows that would take the request away."""
+    from tests.airflow.test_chosen_spark import connect  # which imports this module
+
+    from orchestration.dag_run import run_identity
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+    from orchestration.spark_submit.process_without_spark import EndOfProcess, ProcessWithoutSpark
+    from sluice.runs.quiet import STOPPED
+
+    connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": deploy_mode})
+    given = context() | {"ti": SimpleNamespace(try_number=try_number)}
+    request = PipelineRecords(checkout.settings, "gym").stop_request(run_identity(given))
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.write_text(left)
+
+    def run_stage(_: ProcessWithoutSpark, stage: str, arguments: list[str], environment: object) -> EndOfProcess:
+        if request.exists():
+            return EndOfProcess(STOPPED, "stopped on request.")
+        Path(arguments[arguments.index("--report") + 1]).write_text(json.dumps({"stage": stage, "flows": []}))
+        return EndOfProcess(0, "done")
+
+    monkeypatch.setattr(ProcessWithoutSpark, "run_stage", run_stage)
+    try:
+        report = SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize").execute(given)
+        assert (report["stage"], told(records), request.exists()) == ("optimize", [], False)
+    finally:
+        request.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

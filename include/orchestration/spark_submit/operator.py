@@ -121,6 +121,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
         leave_to_kept_running(records, asked, certain=True)
+        # Before the process without Spark too: it obeys a request, but takes none away.
+        self._refuse_unanswered_stop(records, context)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is not None:
             return self._run_on_cluster(asked, context, records, manager)
@@ -131,7 +133,6 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             parents = name_parent_runs(settings, context)
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args, parents):
                 return self._alert_and_return(_read_report(report), run)
-            self._refuse_unanswered_stop(records, context)
             self._hook = hook = self._make_hook(records, run, given=given, conf=parents)
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
@@ -162,7 +163,6 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             parents = name_parent_runs(records.settings, context)
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments, parents):
                 return self._alert_and_return(_read_report(report), run)
-        self._refuse_unanswered_stop(records, context)
         remove_old_followed_jobs(records)
         if living := find_living_job(records, f"{attempts}-"):
             self.log.info("The driver of an earlier attempt is at work. This one follows it.")

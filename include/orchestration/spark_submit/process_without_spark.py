@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,15 @@ class ProcessWithoutSpark:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._killed = False
 
     def run_stage(self, stage: str, arguments: Sequence[str], environment: Mapping[str, str]) -> EndOfProcess:
-        """Run a stage to its end; an interrupt ends the process too. arguments: those of the stage's job script."""
+        """Run a stage to its end; an interrupt ends the process too. arguments: those of the stage's job script.
+
+        After a `kill` no process is started, and the end is that of one that was killed.
+        """
+        if self._killed:
+            return EndOfProcess(-signal.SIGKILL, "")
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "sluice.runs.quiet_run", stage, *arguments],
             env=environment,
@@ -32,6 +39,8 @@ class ProcessWithoutSpark:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        if self._killed:  # while it was started: then there was nothing to kill yet
+            process.kill()
         try:
             output, _ = process.communicate()
         finally:
@@ -47,5 +56,6 @@ class ProcessWithoutSpark:
 
     def kill(self) -> None:
         """End the process at once. That is as safe as a power failure: each of its commits is whole or not there."""
+        self._killed = True
         if self._process is not None:
             self._process.kill()
