@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from sluice.settings import PLACES, Settings
+from sluice.root_folders import build_root_variables
+from sluice.settings import Settings
 
 HERE = Path(__file__).resolve().parent
 
@@ -26,5 +27,4 @@ def make_checkout(root: Path, pipeline: str, folder: Path) -> None:
 
 def use_places(folder: Path) -> None:
     """Make the places below a folder those of this process and of the ones that it starts."""
-    os.environ |= {f"SLUICE_{name.upper()}": str(folder / name) for name in PLACES}
-    os.environ["SLUICE_RELEASED"] = str(folder / "released")
+    os.environ |= build_root_variables(folder)

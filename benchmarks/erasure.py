@@ -71,10 +71,9 @@ class Bench:
         from sluice.lake import tables
         from sluice.lake.tables import TableShape
         from sluice.lake.workspace import Workspace
-        from sluice.settings import Settings
+        from sluice.settings import Settings, build_root_settings
 
-        landing, secrets, restricted, truth = (root / name for name in ("landing", "secrets", "restricted", "truth"))
-        settings = Settings(Path(__file__).resolve().parents[1], str(root / "lake"), landing, secrets, restricted, truth)
+        settings = Settings(Path(__file__).resolve().parents[1], **build_root_settings(root))
         self.workspace: Workspace = Workspace(settings, declare_readings(), spark, "bench")
         self.path = self.workspace.path("heart_rate")
         columns = "device_id BIGINT, at TIMESTAMP, heartrate DOUBLE, _delivery BIGINT, _row BIGINT"

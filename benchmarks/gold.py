@@ -103,10 +103,9 @@ class Bench:
         """Make it, with every view up to date."""
         from sluice.declare import Pipeline, Source
         from sluice.declare.assembly.graph import build_declaration_graph
-        from sluice.settings import Settings
+        from sluice.settings import Settings, build_root_settings
 
-        landing, secrets, restricted, truth = (root / name for name in ("landing", "secrets", "restricted", "truth"))
-        self.settings = Settings(Path(__file__).resolve().parents[1], str(root / "lake"), landing, secrets, restricted, truth)
+        self.settings = Settings(Path(__file__).resolve().parents[1], **build_root_settings(root))
         self.spark, self.days, self.batches, self.root = spark, max(1, rows // A_DAY), 0, root
         pipeline = Pipeline(name="bench", description="A benchmark.", owner="nobody", layers=("bench.silver", "bench.gold"))
         ddl = {"heart_rate": HEART_RATE, "registrations": REGISTRATIONS}

@@ -18,6 +18,7 @@ from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions, PrintedLines
 from sluice.declare import Source
 from sluice.ingest.deliveries import discovery
+from sluice.root_folders import build_root_variables
 
 SHORT = {"known": 2_000, "rounds": 1}
 NEW = 10
@@ -59,10 +60,7 @@ class Bench:
 
     def run(self) -> float:
         """CPU seconds of a run of bronze."""
-        places = {
-            f"SLUICE_{name.upper()}": str(self.root / name)
-            for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
-        }
+        places = build_root_variables(self.root)
         environment = {**os.environ, **places, "SLUICE_ROOT": str(self.root), "PYTHONPATH": str(self.root / "include")}
         return measure_sluice("run", self.name, "--stage", "bronze", environment=environment)
 

@@ -34,8 +34,9 @@ from of_bulk.visits import land_records
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS, stages_after_layers
+from sluice.root_folders import build_root_variables
 from sluice.runs import ledger
-from sluice.settings import PLACES, Settings
+from sluice.settings import Settings
 
 SHORT = {"rounds": 1, "pipeline": "bulk"}
 GOAL = 2.0
@@ -84,8 +85,7 @@ def orphaned_server(log: Path) -> Iterator[S3Server]:
 
 def use_lake(place: str, folder: Path, bucket: str) -> None:
     """Make the places of a contestant those of this process and of the ones that it starts."""
-    os.environ |= {f"SLUICE_{name.upper()}": str(folder / place / name) for name in PLACES}
-    os.environ["SLUICE_RELEASED"] = str(folder / place / "released")
+    os.environ |= build_root_variables(folder / place)
     if place == STORE:
         os.environ["SLUICE_LAKE"] = f"{bucket}/lake"
 

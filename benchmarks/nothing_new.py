@@ -13,15 +13,15 @@ import os
 import statistics
 import sys
 import tempfile
-from pathlib import Path
 
 from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
+from sluice.root_folders import build_root_variables
 from sluice.runs import ledger, quiet
-from sluice.settings import PLACES, Settings
+from sluice.settings import Settings
 
 SHORT = {"rounds": 1}
 GOAL = 0.25
@@ -45,7 +45,7 @@ def main() -> int:
     asked = parser.read_options()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        os.environ |= {f"SLUICE_{name.upper()}": str(Path(folder) / name) for name in PLACES}
+        os.environ |= build_root_variables(folder)
         settings = Settings.current()
         measure_sluice("land", asked.pipeline, "--days", "1", "--scale", "0.2")
         # The first run makes the keys of pseudonyms, which is a change of its input: only the second one leaves the mark.

@@ -57,16 +57,12 @@ class Bench:
 
     def __init__(self, root: Path, spark: SparkSession, days: int, rows: int) -> None:
         """Make it, with the table full."""
-        from sluice.settings import Settings
+        from sluice.settings import Settings, build_root_settings
 
         self.spark, self.days, self.rows, self.landed = spark, days, rows, 0
         self.settings = Settings(
             root=Path(__file__).resolve().parents[1],
-            lake=str(root / "lake"),
-            landing=root / "landing",
-            secrets=root / "secrets",
-            restricted=root / "restricted",
-            truth=root / "truth",
+            **build_root_settings(root),
         )
         self.graph = _declare_readings()
         self.land([{"device_id": -1, "time": TODAY.isoformat(), "heartrate": 60.0, "received_at": 0}])

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.cli import main
+from sluice.root_folders import build_root_variables
 from sluice.settings import Settings
-
-PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 Call = Callable[..., tuple[int, str, str]]
 """Calls a command: exit code, standard output, standard error."""
@@ -18,8 +17,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 def set_places(monkeypatch: pytest.MonkeyPatch, of: Settings | Path) -> None:
     """Let commands work at these places, or at those below a folder."""
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(of / name if isinstance(of, Path) else getattr(of, name)))
+    for name, value in (build_root_variables(of) if isinstance(of, Path) else of.root_variables).items():
+        monkeypatch.setenv(name, value)
 
 
 def call_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -33,7 +33,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
 from sluice.runs.stage_options import StageOptions
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 from sluice.spark_process import LATE_COMPILER
 
 if TYPE_CHECKING:
@@ -131,16 +131,8 @@ def lake_at(folder: Path) -> str:
 
 def settings_at(folder: Path) -> Settings:
     """Settings of this checkout's code over a lake of its own."""
-    return Settings(
-        root=ROOT,
-        lake=lake_at(folder),
-        landing=folder / "landing",
-        secrets=folder / "secrets",
-        restricted=folder / "restricted",
-        truth=folder / "truth",
-        vault=folder / "vault",
-        released=locate(f"{LAKES[0]}{folder}/released") if LAKES else folder / "released",
-    )
+    on_store: dict[str, Any] = {"lake": lake_at(folder), "released": locate(f"{LAKES[0]}{folder}/released")} if LAKES else {}
+    return Settings(root=ROOT, **{**build_root_settings(folder), **on_store})
 
 
 @pytest.fixture(scope="session")

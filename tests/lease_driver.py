@@ -17,7 +17,7 @@ from sluice.errors import LeaseLost
 from sluice.locations import locate
 from sluice.runs.lease import holder, lock
 from sluice.runs.lease.store_lease import hold_store_lease
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 from sluice.stores.store_location import StoreLocation
 
 
@@ -29,8 +29,7 @@ def main(url: str, run: str, seconds: str, own: str) -> None:
     """Hold the lease from "take" to "end"."""
     folder = locate(url)
     assert isinstance(folder, StoreLocation)
-    places = {name: Path(own) / name for name in ("landing", "secrets", "restricted", "truth", "vault")}
-    settings = Settings(root=ROOT, lake=str(folder.parent.parent), **places)
+    settings = Settings(root=ROOT, **{**build_root_settings(Path(own)), "lake": str(folder.parent.parent)})
     spark = sessions.start_spark_session(settings, run, {**FEW_ROWS, "spark.ui.enabled": "false"})
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     tell("ready", jvm)

@@ -20,6 +20,7 @@ from orchestration.server.home import LOOPBACK
 from orchestration.server.standalone_cluster import StandaloneCluster
 from sluice.cli.printing import escaping_console
 from sluice.errors import SluiceError
+from sluice.root_folders import STORE_ROOTS, build_root_variables
 from sluice.settings import Settings
 
 
@@ -55,9 +56,8 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
 def _place_on_store(server: S3Server, folder: Path) -> None:
     """Set the variables of this process, and of those that it starts, so that deliveries and tables are on the server."""
     os.environ.update(server.variables())
-    bucket = f"s3://{server.make_bucket()}"
-    os.environ.update({f"SLUICE_{name.upper()}": f"{bucket}/{name}" for name in ("lake", "landing", "restricted", "released")})
-    os.environ.update({f"SLUICE_{name.upper()}": str(folder / name) for name in ("truth", "vault", "secrets")})
+    os.environ.update(build_root_variables(folder))
+    os.environ.update(build_root_variables(f"s3://{server.make_bucket()}", STORE_ROOTS))
 
 
 def _remove_working_folders(folder: Path) -> None:

@@ -29,7 +29,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.printable import count_noun, format_size
 from sluice.runs import job, ledger
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings, build_root_settings, require_known_pipeline
 from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ RETAIN = "1 minute"
 
 KIND = "user_id"
 """The kind of identifier by which the request names the member."""
-
-PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 
 def demonstrate_erasure(told: Settings, console: Console, name: str = "gym", days: int = 2, scale: float = 0.15) -> None:
@@ -110,9 +108,7 @@ def _make_demo_checkout(told: Settings) -> Settings:
     for name, code in told.code_folders.items():
         (folder / name).symlink_to(code)
     (folder / ".sluice" / "jars").symlink_to(told.state / "jars")
-    places: dict[str, Any] = {place: folder / place for place in PLACES}
-    places |= {"lake": str(folder / "lake"), "secrets_given": None}
-    return replace(told, **places, root=folder, retain=RETAIN, erasure_approval=False)
+    return replace(told, **build_root_settings(folder), root=folder, secrets_given=None, retain=RETAIN, erasure_approval=False)
 
 
 def _land_and_run(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:

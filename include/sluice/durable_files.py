@@ -23,7 +23,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sluice.locations import Location, is_on_disk, locate
+from sluice.locations import Location, is_on_disk
+from sluice.root_folders import ROOTS_WRITTEN_BY_RUNS
 from sluice.stores.store_location import StoreLocation
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ def _flush_folder(folder: Location) -> None:
 
 def flush_run_output(settings: Settings) -> None:
     """Flushes everything that a run may have written, so that what is reported as done survives a power failure. Raises OSError."""
-    places = (locate(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
-    flush_file_systems(place for place in places if is_on_disk(place) and place.is_dir())
+    written = settings.locate_roots(ROOTS_WRITTEN_BY_RUNS).values()
+    flush_file_systems(folder for folder in written if is_on_disk(folder) and folder.is_dir())
 
 
 def flush_file_systems(folders: Iterable[Location]) -> None:

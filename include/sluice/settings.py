@@ -1,4 +1,4 @@
-"""The settings: the root folders of the lake, of landing, of secrets and of local state, and which Spark. One location for each.
+"""The settings: where the root folders are, and which Spark.
 
 SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod.
 """
@@ -8,25 +8,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
+from sluice.environment_settings import CATALOG, read_environment_file
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate, locate_given
+from sluice.root_folders import LAKE, ROOT_FOLDERS, SCANNED_ROOTS, TABLE_ROOTS, RootFolder
 from sluice.stores.opening import find_place_scheme, is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
-PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
-"""The top-level names in an environment's file; SLUICE_LAKE and so on override them."""
-CATALOG = "catalog"
-"""The top-level name in an environment's file that may be missing: the catalog in which tables get names. SLUICE_CATALOG overrides it."""
-SPARK = ("profile", "master")
-"""The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
-
 SPARK_DEFAULTS = "spark-defaults"
 AIRFLOW_HOMES = {3: "airflow", 2: "airflow2"}
 """By the line of Airflow, the home of the checkout's own Airflow, below `Settings.state`."""
@@ -49,12 +44,12 @@ def is_valid_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """The root folders, and which Spark. Relative paths are always relative to the checkout.
+    """Where the root folders are, and which Spark. Relative paths are always relative to the checkout.
 
+    Each of ROOT_FOLDERS has a field of its name. One with the default `Path()` is beside the truth unless somebody says where.
     spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. executor_python: the path of
     Python where executors run, of the same version as here; by default this process's (SLUICE_EXECUTOR_PYTHON). secrets_given: a folder of
-    secrets from Airflow's secret back end, for this process alone (SLUICE_SECRETS_GIVEN). vault: the identifiers of people who asked to be
-    erased; by default beside the truth. released: de-identified copies, for everybody to read; by default there too.
+    secrets from Airflow's secret back end, for this process alone (SLUICE_SECRETS_GIVEN).
     retain: replaces every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
     erasure_approval: whether requests to erase people wait until somebody approves them (SLUICE_ERASURE_APPROVAL=yes).
     openlineage_file: whether runs write OpenLineage events beside the pipeline's records (SLUICE_OPENLINEAGE=yes); openlineage_url: the
@@ -83,10 +78,9 @@ class Settings:
     copied_lake: str = ""
 
     def __post_init__(self) -> None:
-        if self.released == Path():
-            object.__setattr__(self, "released", self.truth.parent / "released")
-        if self.vault == Path():
-            object.__setattr__(self, "vault", self.truth.parent / "vault")
+        for one in fields(self):
+            if one.default == Path() == getattr(self, one.name):
+                object.__setattr__(self, one.name, self.truth.parent / one.name)
 
     @classmethod
     def current(cls) -> Settings:
@@ -96,16 +90,10 @@ class Settings:
         """
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
         name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
-        said = _read_environment_file(root, name)
+        said = read_environment_file(root, name)
         settings = cls(
             root=root,
-            lake=str(_place_below(root, said["lake"])),
-            landing=_place_below(root, said["landing"]),
-            secrets=_folder_below(root, said, "secrets"),
-            restricted=_place_below(root, said["restricted"]),
-            truth=_folder_below(root, said, "truth"),
-            vault=_folder_below(root, said, "vault"),
-            released=_place_below(root, given) if (given := os.environ.get("SLUICE_RELEASED")) else Path(),
+            **_locate_said_roots(root, said),
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
@@ -117,14 +105,7 @@ class Settings:
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
             catalog=parse_catalog_address(said[CATALOG]),
         )
-        for name_of_place, place, held in (
-            ("RESTRICTED", settings.restricted, "restricted tables"),
-            ("RELEASED", settings.released, "released copies"),
-        ):
-            if is_store_url(str(place)) and not is_store_url(settings.lake):
-                raise UsageError(
-                    f"SLUICE_{name_of_place} is on a store and the lake is not: {held} lie on a disk, or both on one store."
-                )
+        settings._refuse_roots_on_store_without_lake()
         settings.require_known_profile(f"environment '{name}'")
         return settings
 
@@ -135,10 +116,36 @@ class Settings:
             hint = nearest_name_hint(self.spark_profile, profiles)
             raise UsageError(f"There is no Spark profile '{self.spark_profile}' ({said_by}).{hint}")
 
+    def _refuse_roots_on_store_without_lake(self) -> None:
+        for folder in ROOT_FOLDERS:
+            held = folder.on_store_with_lake
+            if held and is_store_url(str(self.locate_root(folder))) and not is_store_url(self.lake):
+                raise UsageError(
+                    f"{folder.variable} is on a store and the lake is not: {held} lie on a disk, or both on one store."
+                )
+
     @property
-    def lake_folder(self) -> Location:
-        """The lake as a location."""
-        return locate(self.lake)
+    def root_variables(self) -> dict[str, str]:
+        """The variables that say where the root folders are."""
+        return {folder.variable: str(getattr(self, folder.name)) for folder in ROOT_FOLDERS}
+
+    def locate_root(self, folder: RootFolder) -> Location:
+        """Where a root folder is."""
+        return locate(getattr(self, folder.name))
+
+    def locate_roots(self, folders: Iterable[RootFolder]) -> dict[str, Location]:
+        """Where these root folders are, by name."""
+        return {folder.name: self.locate_root(folder) for folder in folders}
+
+    @property
+    def table_roots(self) -> dict[str, Location]:
+        """The root folders below which pipelines have tables and records, by name."""
+        return self.locate_roots(TABLE_ROOTS)
+
+    @property
+    def scanned_roots(self) -> dict[str, Location]:
+        """The root folders below which pipelines may have people's data, by name."""
+        return self.locate_roots(SCANNED_ROOTS)
 
     @property
     def sends_lineage(self) -> bool:
@@ -195,13 +202,7 @@ class Settings:
             "SLUICE_SPARK_PROFILE": self.spark_profile,
             "SLUICE_SPARK_MASTER": self.spark_master,
             "SLUICE_EXECUTOR_PYTHON": self.executor_python,
-            "SLUICE_LAKE": self.lake,
-            "SLUICE_LANDING": str(self.landing),
-            "SLUICE_SECRETS": str(self.secrets),
-            "SLUICE_RESTRICTED": str(self.restricted),
-            "SLUICE_TRUTH": str(self.truth),
-            "SLUICE_VAULT": str(self.vault),
-            "SLUICE_RELEASED": str(self.released),
+            **self.root_variables,
             "SLUICE_ERASURE_APPROVAL": "yes" if self.erasure_approval else "no",
             **({"SLUICE_RETAIN": self.retain} if self.retain else {}),
             "SLUICE_CATALOG": str(self.catalog or NO_CATALOG),
@@ -223,46 +224,28 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
     return name
 
 
-def _place_below(root: Path, said: str) -> Location:
-    """The location that a setting names: a URL, or a path, which is relative to the checkout."""
-    place = locate_given(said)
-    return place if is_store_url(said) else root / place
+def build_root_settings(folder: Path) -> dict[str, Any]:
+    """The fields of `Settings` for root folders that all lie below one folder, each under its own name."""
+    return {**{one.name: folder / one.name for one in ROOT_FOLDERS}, LAKE.name: str(folder / LAKE.name)}
 
 
-def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
-    """Like `_place_below`, for a setting that must be on a disk. Raises UsageError for a URL."""
-    if find_place_scheme(said[name]):
+def _locate_said_roots(root: Path, said: dict[str, str]) -> dict[str, Any]:
+    """The fields of `Settings` for the root folders, from an environment's file and from variables."""
+    given = {one: said.get(one.name) or os.environ.get(one.variable) or "" for one in ROOT_FOLDERS}
+    located: dict[str, Any] = {one.name: _locate_root(root, one, text) for one, text in given.items() if text}
+    return {**located, LAKE.name: str(located[LAKE.name])}
+
+
+def _locate_root(root: Path, folder: RootFolder, said: str) -> Location:
+    """The location that a text gives a root folder: a URL, or a path, which is relative to the checkout. Raises UsageError."""
+    if folder.may_be_on_store:
+        place = locate_given(said)
+        return place if is_store_url(said) else root / place
+    if find_place_scheme(said):
         raise UsageError(
-            f"SLUICE_{name.upper()} is '{said[name]}': it must be a folder of a disk. docs/stores.md says what may be on a store."
+            f"{folder.variable} is '{said}': it must be a folder of a disk. docs/stores.md says what may be on a store."
         )
-    return root / said[name]
-
-
-def _read_environment_file(root: Path, name: str) -> dict[str, str]:
-    """The settings of an environment's file by name; variables take precedence. All are required except the catalog."""
-    folder = root / "environments"
-    if not folder.is_dir():  # a root that consists of parts of a checkout
-        folder = Path(__file__).resolve().parents[2] / "environments"
-    names = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in names:
-        raise UsageError(
-            f"There is no environment '{name}'.{nearest_name_hint(name, names)} SLUICE_ENV names a file of {folder}, without .toml."
-        )
-    path = folder / f"{name}.toml"
-    try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-    spark = read.pop("spark", {})
-    read.setdefault(CATALOG, NO_CATALOG)
-    said = _require_text_settings(path, "", (*PLACES, CATALOG), read) | _require_text_settings(
-        path, "spark.", SPARK, spark if isinstance(spark, dict) else {}
-    )
-    variables = {
-        **{one: f"SLUICE_{one.upper()}" for one in (*PLACES, CATALOG)},
-        **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK},
-    }
-    return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
+    return root / said
 
 
 def _read_retention_override(environment: str) -> str | None:
@@ -280,13 +263,3 @@ def _read_yes_or_no(variable: str) -> bool:
     if given not in ("yes", "no"):
         raise UsageError(f"{variable} is 'yes' or 'no', not '{given}'.")
     return given == "yes"
-
-
-def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:
-    for key in read:
-        if key not in wanted:
-            raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest_name_hint(key, wanted)}")
-    for key in wanted:
-        if not (isinstance(read.get(key), str) and read[key]):
-            raise UsageError(f"{path}: '{prefix}{key}' must be set to a non-empty string.")
-    return {key: str(read[key]) for key in wanted}

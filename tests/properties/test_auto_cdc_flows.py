@@ -22,7 +22,7 @@ from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 
 NAMES = ("case", "k", "at", "a", "b")
 SCHEMA = "case BIGINT, k BIGINT, at BIGINT, a BIGINT, b BIGINT, op STRING"
@@ -144,7 +144,7 @@ def through_the_engine(at: Settings, spark: SparkSession, random: Random, cases:
 
 def at_new(folders: pytest.TempPathFactory) -> Settings:
     folder: Path = folders.mktemp("feeds")
-    return Settings(folder, str(folder / "lake"), *(folder / name for name in ("landing", "secrets", "restricted", "truth")))
+    return Settings(folder, **build_root_settings(folder))
 
 
 @pytest.mark.spark

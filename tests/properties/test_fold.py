@@ -36,7 +36,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest import ledger
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 
 SCHEMA = "case BIGINT, k BIGINT, seq BIGINT, value BIGINT"
 PIPELINE = Pipeline(name="made_up", description="Random histories.", owner="tests", layers=("made_up.bronze", __name__))
@@ -200,7 +200,7 @@ def through_the_engine(settings: Settings, spark: SparkSession, random: Random, 
 
 def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("histories")
-    return Settings(folder, str(folder / "lake"), *(folder / name for name in ("landing", "secrets", "restricted", "truth")))
+    return Settings(folder, **build_root_settings(folder))
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)

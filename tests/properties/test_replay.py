@@ -20,7 +20,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 
 DAYS, KEYS = 4, 3
 FIRST = date(2026, 1, 1)
@@ -230,4 +230,4 @@ def test_a_replay_is_a_full_recompute_of_what_it_touches_in_many_histories(
 
 def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("days")
-    return Settings(folder, str(folder / "lake"), *(folder / name for name in ("landing", "secrets", "restricted", "truth")))
+    return Settings(folder, **build_root_settings(folder))

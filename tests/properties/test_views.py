@@ -27,7 +27,7 @@ from sluice.lake import tables
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 
 Cell = int | date | datetime | None
 Row = tuple[Cell, ...]
@@ -373,7 +373,7 @@ many = examples(max_examples=1, deadline=None, phases=[Phase.generate], database
 
 def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("views")
-    return Settings(folder, str(folder / "lake"), *(folder / name for name in ("landing", "secrets", "restricted", "truth")))
+    return Settings(folder, **build_root_settings(folder))
 
 
 @pytest.mark.spark

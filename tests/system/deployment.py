@@ -28,6 +28,7 @@ from demonstrations import store_process
 from orchestration.server.free_ports import find_free_ports
 from orchestration.server.home import LOOPBACK
 from orchestration.server.supervisor import find_session_members
+from sluice.root_folders import build_root_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ("5432", "7070", "7077", "8080", "8081", "8082", "8974")
@@ -181,9 +182,7 @@ class Deployment:
     def _of_this_machine(self, service: str) -> dict[str, str]:
         """Addresses and folders that the containers' network and volumes give there."""
         data = self.folder / "data"
-        roots = {
-            f"SLUICE_{name.upper()}": str(data / name) for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
-        }
+        roots = build_root_variables(data)
         return {
             **roots,
             # A container has its own /tmp.

@@ -32,7 +32,7 @@ from orchestration.server import environment_file
 from orchestration.server.home import LOGIN, local_airflow_address
 from orchestration.spark_submit.job_code import write_job_code_zip
 from sluice.errors import SluiceError
-from sluice.locations import is_on_disk
+from sluice.locations import is_on_disk, locate
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -213,9 +213,9 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(topology: Topology, deploye
 
 def test_what_is_on_a_store_is_on_no_disk(deployed: Deployment, airflow: Client) -> None:
     with told_as("scheduler", deployed) as settings:
-        if is_on_disk(settings.lake_folder):
+        if is_on_disk(locate(settings.lake)):
             pytest.skip("this topology has its data on a volume")
-        for folder in (settings.lake_folder, settings.restricted, settings.landing):
+        for folder in (locate(settings.lake), settings.restricted, settings.landing):
             assert next(iter(folder.rglob("*")), None), f"something of the run before is at {folder}"
     data, store = deployed.folder / "data", deployed.folder / "store"
     assert {path.name for path in data.iterdir()} == {"secrets", "truth", "vault", "released"}

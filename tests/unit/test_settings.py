@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import UsageError
+from sluice.root_folders import ROOT_FOLDERS
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
 
@@ -33,8 +34,8 @@ def test_no_two_environments_share_a_place(nothing_said: pytest.MonkeyPatch) -> 
         nothing_said.setenv("SLUICE_ENV", name)
         settings = Settings.current()
         assert settings.environment == name
-        places += [str(getattr(settings, place)) for place in ("lake", "landing", "secrets", "restricted", "truth", "vault")]
-    assert len(places) == len(set(places)) == 18
+        places += settings.root_variables.values()
+    assert len(places) == len(set(places)) == 3 * len(ROOT_FOLDERS)
 
 
 def test_dev_and_test_lie_below_the_checkout_whoever_asks(root: Path, nothing_said: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from orchestration.server.home import (
 )
 from sluice.errors import SluiceError, UsageError
 from sluice.private_files import make_private_folder
+from sluice.root_folders import ROOT_FOLDERS
 from sluice.settings import Settings, list_pipeline_names
 
 SECRETS = tuple(one for one in DEPLOYMENT_SECRETS if one.least and one is not STORE_KEY)
@@ -62,10 +63,12 @@ def refuse_weak_secrets(needed: Sequence[DeploymentSecret]) -> None:
 
 def make_environment_folders(settings: Settings) -> None:
     """Make the folders of an environment, which services mount one by one; personal and secret ones for this user alone."""
-    for folder in (settings.lake_folder, settings.landing, settings.released, settings.truth):
-        folder.mkdir(parents=True, exist_ok=True)
-    for folder in (settings.restricted, settings.secrets, settings.vault):
-        make_private_folder(folder)
+    for root in ROOT_FOLDERS:
+        folder = settings.locate_root(root)
+        if root.is_private:
+            make_private_folder(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
 
 
 def _run_deployment_command(name: str, command: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from orchestration.server.deployment import refuse_weak_secrets
 from orchestration.server.environment_file import STORE_KEY
 from sluice.errors import SluiceError
+from sluice.root_folders import LAKE, STORE_ROOTS
 from sluice.settings import Settings
 from sluice.stores.s3_client import open_s3_client
 
@@ -24,8 +25,8 @@ def make_buckets(settings: Settings, reader: str) -> list[str]:
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
     refuse_weak_secrets([STORE_KEY])
-    lake, *others = (urlsplit(str(folder)).netloc for folder in (settings.lake, settings.restricted, settings.landing))
-    buckets = sorted({lake, *others} - {""})  # a path on a disk has none
+    by_root = {name: urlsplit(str(folder)).netloc for name, folder in settings.locate_roots(STORE_ROOTS).items()}
+    lake, buckets = by_root[LAKE.name], sorted({*by_root.values()} - {""})  # a path on a disk has none
     client = open_s3_client()
     try:
         there = {str(one["Name"]) for one in client.list_buckets()["Buckets"]}

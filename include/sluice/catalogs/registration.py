@@ -167,7 +167,7 @@ def register_pipeline(
     pipeline, plan = graph.pipeline.name, plan or plan_catalog_names(settings, graph)
     with open_catalog(settings.catalog) as catalog:
         held = catalog.list_names(pipeline)
-        roots = [locate_for_readers(f"{root}/{pipeline}") for root in (settings.lake, settings.restricted)]
+        roots = [locate_for_readers(str(root / pipeline)) for root in settings.table_roots.values()]
         work = _Registration(catalog, pipeline, graph.pipeline.description, held, roots, take_over)
         outcomes = [work.register_name(table) for table in plan.tables.values()]
         outcomes += _register_views(work, settings, graph, plan, session)

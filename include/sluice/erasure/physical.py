@@ -22,7 +22,6 @@ from sluice.lake import releases, restricted_tables
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
-from sluice.locations import locate
 from sluice.pipeline_stages import VACUUM
 from sluice.printable import count_noun
 from sluice.stores.former_versions import remove_former_versions
@@ -119,9 +118,9 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
     """Removes the versions of objects that a store keeps from before the people had left every table, and of landed files rewritten since."""
     settings, left = workspace.settings, max(datetime.fromisoformat(one.rows_left_at) for one in due if one.rows_left_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
-    tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)
-    for root in (*tables, releases.releases_folder(workspace.records), workspace.landing):
-        if isinstance(root, StoreLocation):
-            report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
+    for root in settings.scanned_roots.values():
+        folder = root / workspace.pipeline
+        if isinstance(folder, StoreLocation):
+            report.deleted += remove_former_versions(folder, left, lambda: streams.stop_if_requested(workspace))
     report.deleted += rewriting.remove_versions_of_rewritten_files(settlement.rewriting_journal_folder(workspace))
     return [report] if report.deleted else []

@@ -22,7 +22,6 @@ from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.log_files import LogAction
 from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
 from sluice.lake.workspace import has_quarantine
-from sluice.locations import locate
 from sluice.own_records import CANARY, SUPPRESSION, name_own_record
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE
 from sluice.settings import Settings
@@ -52,7 +51,7 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
     everything = frozenset().union(*known.values()) | PERSONAL_IN_QUARANTINE
     found: list[LogFinding] = []
-    for root in (locate(settings.lake), locate(settings.restricted)):
+    for root in settings.table_roots.values():
         for table in log_files.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
                 continue  # made up for the scan to find

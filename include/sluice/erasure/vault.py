@@ -14,9 +14,10 @@ from typing import Any
 
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
 from sluice.errors import UsageError
-from sluice.locations import Location, locate
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file, require_private_folder
+from sluice.root_folders import ROOT_FOLDERS, VAULT
 from sluice.settings import Settings
 
 _LAKE = "lake"
@@ -115,13 +116,12 @@ def _is_expired_here(records: PipelineRecords, request: str, now: datetime) -> b
 
 
 def _prepare_vault_folder(settings: Settings) -> None:
-    """Makes the vault with mode 0700. Raises UsageError if others can enter an existing one, or if it lies below what is scanned."""
+    """Makes the vault with mode 0700. Raises UsageError if others can enter an existing one, or if it lies below another root."""
     root = settings.vault
-    scanned = [locate(settings.lake), settings.landing, settings.restricted, settings.released]
-    for other in (*scanned, settings.secrets):
-        if root.resolve().is_relative_to(other.resolve()):
-            why = "which is searched for erased people" if other in scanned else "of which copies are kept elsewhere"
-            raise UsageError(f"The vault, {root}, lies below {other}, {why}. Set SLUICE_VAULT.")
+    for folder in ROOT_FOLDERS:
+        other = settings.locate_root(folder)
+        if folder.no_vault_below and root.resolve().is_relative_to(other.resolve()):
+            raise UsageError(f"The vault, {root}, lies below {other}, {folder.no_vault_below}. Set {VAULT.variable}.")
     require_private_folder(root, "The vault")
 
 

@@ -93,7 +93,7 @@ def _is_new_key(settings: Settings, name: str) -> bool:
     """Whether no pseudonym of a table in this lake was made with a key of this name, as far as anybody can tell."""
     if settings.secrets_given is not None and not settings.secrets_given.is_dir():
         return False  # it was given to this job, and is gone
-    logs = (found for root in (settings.lake, settings.restricted) for found in locate(root).glob(f"*/*/*/{delta_log.LOG}"))
+    logs = (found for root in settings.table_roots.values() for found in root.glob(f"*/*/*/{delta_log.LOG}"))
     return not any(name in list_marked_keys(_read_key_marks(str(found.parent))) for found in logs)
 
 

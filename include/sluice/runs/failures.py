@@ -18,6 +18,7 @@ from sluice.delta_log import LOG
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_stages import VACUUM
+from sluice.root_folders import ROOTS_WRITTEN_BY_RUNS
 from sluice.settings import Settings
 
 _STORE_ANSWERS = {
@@ -238,13 +239,13 @@ def _is_jvm_alive() -> bool:
 
 
 def _list_written_folders() -> list[Location]:
-    """Lists the folders of this machine's disks that a run writes to."""
+    """Lists the root folders on this machine's disks that a run writes to, and that of Spark's own files."""
     try:
         settings = Settings.current()
     except SluiceError:
         return []
-    folders = (locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)
-    return [folder for folder in dict.fromkeys(folders) if is_on_disk(folder)]
+    written = (*settings.locate_roots(ROOTS_WRITTEN_BY_RUNS).values(), settings.spark_local)
+    return [folder for folder in dict.fromkeys(written) if is_on_disk(folder)]
 
 
 def _list_landing_folders() -> list[Location]:

@@ -26,6 +26,7 @@ from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
 from sluice.own_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, QUIET, RUNS, STOP_REQUESTS
 from sluice.pipeline_records import PipelineRecords
+from sluice.root_folders import ROOT_FOLDERS
 from sluice.runs import due
 from sluice.runs.lease import holder
 from sluice.settings import Settings
@@ -37,7 +38,7 @@ _WRITTEN_BY_QUIET_RUNS = frozenset({
 """Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
 STOPPED = 5
 """The exit code of `python -m sluice.runs.quiet_run` if somebody asked the run to stop: then no job is submitted either."""
-_COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
+_COMPARED_SETTINGS = ("environment", "erasure_approval", "retain", *(one.name for one in ROOT_FOLDERS if one.ends_quiet))
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 
 
@@ -137,7 +138,7 @@ def digest_lake(records: PipelineRecords) -> str:
     def is_left_out(folder: Location, name: str) -> bool:
         return name in _WRITTEN_BY_QUIET_RUNS and str(folder) in books
 
-    tables = [locate(root) / records.pipeline for root in (records.settings.lake, records.settings.restricted)]
+    tables = [root / records.pipeline for root in records.settings.table_roots.values()]
     return _digest_lines(
         *(line for folder in tables for line in _describe_folder(folder, left_out=is_left_out, logs_alone=True)),
         *_describe_folder(records.settings.vault / records.pipeline),

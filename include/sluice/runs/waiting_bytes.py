@@ -43,8 +43,8 @@ def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
     if mark is None or mark.run != run:
         waiting += sum(_list_sizes(records.landing, since))
     if mark is None or mark.run == run:
-        roots = (records.settings.lake, records.settings.restricted)
-        waiting += _TEXT_OF_TABLES * sum(size for root in roots for size in _list_sizes(locate(root) / records.pipeline, since))
+        roots = records.settings.table_roots.values()
+        waiting += _TEXT_OF_TABLES * sum(size for root in roots for size in _list_sizes(root / records.pipeline, since))
     return waiting
 
 

@@ -110,6 +110,7 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
         (settings.landing, "which is searched"),
         (settings.released, "which is"),
         (settings.secrets, "of which copies"),
+        (settings.truth, "which is removed by hand"),
     ):
         object.__setattr__(settings, "vault", root / "vault")
         with pytest.raises(UsageError, match=why):

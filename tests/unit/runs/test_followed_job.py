@@ -16,7 +16,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import followed_job, script
 from sluice.runs.followed_job import LOST_AFTER_SECONDS, JobEnd, JobLost, JobWatch, find_living_job, tell_follower
 from sluice.runs.summary import summarize_run
-from sluice.settings import Settings
+from sluice.settings import Settings, build_root_settings
 
 
 class Clock:
@@ -122,9 +122,7 @@ def test_a_job_script_says_how_it_ended(
 
 
 def test_the_driver_of_an_earlier_attempt_is_found_while_it_works(tmp_path: Path) -> None:
-    settings = Settings(
-        tmp_path, str(tmp_path / "lake"), *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth"))
-    )
+    settings = Settings(tmp_path, **build_root_settings(tmp_path))
     records, waited = PipelineRecords(settings, "gym"), []
     folder = locate(records.bookkeeping("followed_jobs"))
     assert find_living_job(records, "af-1-silver-", waited.append) is None
@@ -147,9 +145,7 @@ def test_the_driver_of_an_earlier_attempt_is_found_while_it_works(tmp_path: Path
 
 
 def test_what_earlier_attempts_ended_with_is_collected_once(tmp_path: Path) -> None:
-    settings = Settings(
-        tmp_path, str(tmp_path / "lake"), *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth"))
-    )
+    settings = Settings(tmp_path, **build_root_settings(tmp_path))
     records = PipelineRecords(settings, "gym")
     assert followed_job.collect_ended_jobs(records, "af-1-silver-") == []
     folder = locate(records.bookkeeping("followed_jobs"))
@@ -163,9 +159,7 @@ def test_what_earlier_attempts_ended_with_is_collected_once(tmp_path: Path) -> N
 
 
 def test_files_that_nobody_comes_back_for_go(tmp_path: Path) -> None:
-    settings = Settings(
-        tmp_path, str(tmp_path / "lake"), *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth"))
-    )
+    settings = Settings(tmp_path, **build_root_settings(tmp_path))
     records = PipelineRecords(settings, "gym")
     folder = locate(records.bookkeeping("followed_jobs"))
     folder.mkdir(parents=True)

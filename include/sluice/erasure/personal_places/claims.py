@@ -10,7 +10,7 @@ import time
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
+from sluice.erasure.personal_places.place import Claim
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
@@ -19,8 +19,10 @@ from sluice.lake.pipeline_paths import PipelinePaths
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import CHECKPOINTS, OWN_FOLDER, OWN_RECORDS
+from sluice.root_folders import LANDING, RELEASED, TABLE_ROOTS
 from sluice.settings import Settings
 
+_ROOTS_OF_TABLES = frozenset(one.name for one in TABLE_ROOTS)
 _CLAIMED_AS_A_WHOLE = frozenset(one.name for one in OWN_RECORDS if not one.by_table)
 """The names of Sluice's own records whose entries no declaration claims one by one."""
 
@@ -29,7 +31,7 @@ def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Claims declared tables, quarantines and late tables that exist."""
     paths = list_record_tables(graph, PipelinePaths(graph.records(settings), graph), settings).values()
     known = {_normalise_location(path) for path in paths if delta_log.is_delta_table(path)}
-    return lambda root, path: root in (LAKE, RESTRICTED) and _normalise_location(str(path)) in known
+    return lambda root, path: root in _ROOTS_OF_TABLES and _normalise_location(str(path)) in known
 
 
 def _normalise_location(path: str) -> Location:
@@ -41,12 +43,12 @@ def _normalise_location(path: str) -> Location:
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
     """Claims the checkpoint folders of declared flows."""
     flows = {graph.flow_name(one) for one in graph}
-    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == CHECKPOINTS.name and path.name in flows
+    return lambda root, path: root in _ROOTS_OF_TABLES and path.parent.name == CHECKPOINTS.name and path.name in flows
 
 
 def claim_own_records(_: Settings, __: Graph) -> Claim:
     """Claims Sluice's own records by their names in `_sluice`."""
-    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == OWN_FOLDER and path.name in _CLAIMED_AS_A_WHOLE
+    return lambda root, path: root in _ROOTS_OF_TABLES and path.parent.name == OWN_FOLDER and path.name in _CLAIMED_AS_A_WHOLE
 
 
 def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
@@ -56,7 +58,7 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     folders = {one.name: [_normalise_location(str(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
     def claims(root: str, path: Location) -> bool:
-        if root != LANDING:
+        if root != LANDING.name:
             return False
         theirs = [one for one in sources if any(path.parent.is_relative_to(folder) for folder in folders[one.name])]
         if path.is_dir():
@@ -73,7 +75,7 @@ def claim_releases(settings: Settings, graph: Graph) -> Claim:
     named = {one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(records)}
 
     def claims(root: str, path: Location) -> bool:
-        if root != RELEASED:
+        if root != RELEASED.name:
             return False
         return path in named or path == folder / releases.LAST or path.name in named.get(path.parent, ())
 

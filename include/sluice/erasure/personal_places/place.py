@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
 """Domains of the canary's identifiers: a text and a long number, searched for everywhere, and a short number, searched for in columns."""
-LAKE, RESTRICTED, LANDING, RELEASED = "lake", "restricted", "landing", "released"
-"""The names of the roots in which a pipeline has folders of its own."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class ControlStore:
 
 
 Claim = Callable[[str, Location], bool]
-"""Whether a path below the named root belongs to the place, or is a folder above something that does."""
+"""Whether a path below the root folder of that name, one of SCANNED_ROOTS, belongs to the place, or is a folder above something that does."""
 
 
 class CertificateException(NamedTuple):

@@ -18,16 +18,16 @@ from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
 from sluice import delta_log, session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
+from sluice.erasure.personal_places.place import Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
-from sluice.lake import releases
 from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, locate, walk_folders
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
+from sluice.root_folders import LANDING, RELEASED, SCANNED_ROOTS, RootFolder
 from sluice.settings import AIRFLOW_HOMES, Settings
 from sluice.spark_process import find_spark_properties_file
 from sluice.stores.opening import find_store_kind, is_store_url
@@ -44,11 +44,12 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
         raise ValueError(f"the lake {settings.lake} is on a store of a kind that the scan does not read")
     state, records = settings.state, graph.records(settings)
     clocks = find_table_clocks(settings, graph).values()
+    formats = {LANDING.name: _list_text_formats(graph)}
     found = [
-        _build_table_root(LAKE, f"{settings.lake}/{records.pipeline}", clocks),
-        _build_table_root(RESTRICTED, str(settings.restricted / records.pipeline), clocks),
-        ScanRoot(LANDING, str(records.landing), written=_list_text_formats(graph)),
-        ScanRoot(RELEASED, str(settings.released / records.pipeline)),
+        _build_scan_root(name, root / records.pipeline, clocks, formats.get(name, ()))
+        for name, root in settings.scanned_roots.items()
+    ]
+    found += [
         ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
         ScanRoot("reports", str(settings.reports)),
@@ -66,12 +67,11 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 
 
-def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> ScanRoot:
-    """A root of tables, with the clocks of those that lie below it."""
-    root = locate(path)
-    below = (one for one in clocks if locate(one.below).is_relative_to(root))
-    within = (replace(one, below=str(locate(one.below).relative_to(root))) for one in below)
-    return ScanRoot(name, path, clocks=tuple(within))
+def _build_scan_root(name: str, folder: Location, clocks: Iterable[TableClock], formats: tuple[TextFileFormat, ...]) -> ScanRoot:
+    """The scan's root for a pipeline's folder below a root folder, with the clocks of the tables there."""
+    below = (one for one in clocks if locate(one.below).is_relative_to(folder))
+    within = (replace(one, below=str(locate(one.below).relative_to(folder))) for one in below)
+    return ScanRoot(name, str(folder), clocks=tuple(within), written=formats)
 
 
 def list_source_encodings(graph: Graph) -> list[str]:
@@ -182,16 +182,24 @@ def _find_acknowledging_path(graph: Graph, one: UndeclaredPath) -> str | None:
     return next((said for said in graph.pipeline.also_here if path == said or path.startswith(f"{said}/")), None)
 
 
+_LEVELS_CLAIMED = {RELEASED.name: 2}
+"""How many levels below a root without tables must be claimed, if not all: of a release, its tables."""
+
+
 def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
-    records = graph.records(settings)
     claims = [place.claims(settings, graph) for place in PERSONAL_PLACES if place.claims]
     found = []
-    for name, root in ((LAKE, locate(settings.lake) / records.pipeline), (RESTRICTED, settings.restricted / records.pipeline)):
-        unclaimed = (path for path in _list_pipeline_entries(root) if not any(claim(name, path) for claim in claims))
-        found += [UndeclaredPath(name, str(path.relative_to(root))) for path in unclaimed]
-    for name, root, depth in ((LANDING, records.landing, None), (RELEASED, releases.releases_folder(records), 2)):
-        found += [UndeclaredPath(name, str(path.relative_to(root))) for path in _walk_unclaimed(name, root, claims, depth)]
+    for folder in SCANNED_ROOTS:
+        root = settings.locate_root(folder) / graph.pipeline.name
+        found += [UndeclaredPath(folder.name, str(path.relative_to(root))) for path in _list_unclaimed(folder, root, claims)]
     return found
+
+
+def _list_unclaimed(folder: RootFolder, root: Location, claims: Sequence[Claim]) -> Iterator[Location]:
+    """What no place claims of a pipeline's folder below a root folder."""
+    if not folder.holds_tables:
+        return _walk_unclaimed(folder.name, root, claims, _LEVELS_CLAIMED.get(folder.name))
+    return (path for path in _list_pipeline_entries(root) if not any(claim(folder.name, path) for claim in claims))
 
 
 def _list_pipeline_entries(root: Location) -> Iterator[Location]:

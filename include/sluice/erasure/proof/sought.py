@@ -20,7 +20,6 @@ from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.personal_places.place import LANDING, RELEASED, RESTRICTED
 from sluice.erasure.proof import scope
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
@@ -32,6 +31,7 @@ from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
+from sluice.root_folders import LANDING, RELEASED, RESTRICTED
 from sluice.settings import Settings
 from sluice.work_progress import CountedWork, FollowedSubject, count_work, show_progress
 
@@ -87,15 +87,15 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
-        Unread(LANDING, path, "it has no files, although files were delivered that nobody removed")
+        Unread(LANDING.name, path, "it has no files, although files were delivered that nobody removed")
         for path in scope.find_absent_landing_folders(settings, graph)
     ]
     records = graph.records(settings)
     if releases.are_releases_absent(records):
         folder = str(releases.releases_folder(records))
-        found.unread.append(Unread(RELEASED, folder, "it has no release, although runs have made some that nobody removed"))
+        found.unread.append(Unread(RELEASED.name, folder, "it has no release, although runs have made some that nobody removed"))
     found.unread += [
-        Unread(RESTRICTED, path, "it is not there, although a run has written this table")
+        Unread(RESTRICTED.name, path, "it is not there, although a run has written this table")
         for path in restricted_tables.find_absent_restricted_tables(settings, graph).values()
     ]
     return found

@@ -62,8 +62,7 @@ def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
 
 
 def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Location]:
-    settings = workspace.settings
-    roots = {"lake": locate(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
+    roots = {name: root / workspace.pipeline for name, root in workspace.settings.table_roots.items()}
     theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
     return [
         path

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.commands import PLACES
 from tests.unit.cli.monitoring.test_metrics import parse
 
 from sluice.cli import main
@@ -24,7 +23,7 @@ from sluice.settings import Settings
 
 
 def test_a_process_answers_on_this_machine_until_it_is_ended(settings: Settings) -> None:
-    environment = {**os.environ, **{f"SLUICE_{name.upper()}": str(getattr(settings, name)) for name in PLACES}}
+    environment = {**os.environ, **settings.root_variables}
     command = [sys.executable, "-m", "sluice.cli", "metrics", "gym", "--serve", "0"]
     with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:

@@ -16,7 +16,6 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary, steps
 from sluice.erasure.personal_places import claims, registry
 from sluice.erasure.personal_places.place import (
-    LAKE,
     CanaryMarks,
     CertificateException,
     ControlFinding,
@@ -27,6 +26,7 @@ from sluice.erasure.personal_places.place import (
 from sluice.erasure.proof import scope
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.pipeline_records import PipelineRecords
+from sluice.root_folders import LAKE
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -71,8 +71,8 @@ def test_the_checkpoints_of_a_flow_are_claimed_whatever_its_layer_is_called(sett
     graph = build_declaration_graph(pipeline, (Source(name="notes", comment="Notes."),))
     flow, folder = PipelineBooks(settings, graph).checkpoints(graph["notes"])
     claim = claims.claim_checkpoints(settings, graph)
-    assert claim(LAKE, Path(folder)) and Path(folder).name == flow == "bronze_notes"
-    assert not claim(LAKE, Path(folder).with_name("raw_notes"))
+    assert claim(LAKE.name, Path(folder)) and Path(folder).name == flow == "bronze_notes"
+    assert not claim(LAKE.name, Path(folder).with_name("raw_notes"))
 
 
 def test_each_of_sluice_s_own_records_is_claimed_by_its_name_and_what_it_keeps_by_table_entry_by_entry(

@@ -152,9 +152,9 @@ def beside_store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, settings:
 def test_the_buckets_are_made_once_and_the_reader_may_read_the_lake_alone(beside_store: Settings) -> None:
     lake, restricted = (str(root).split("/")[2] for root in (beside_store.lake, beside_store.restricted))
     assert store_buckets.make_buckets(beside_store, "sluice-reader") == [lake, restricted], "the landing folder is on a disk"
-    (beside_store.lake_folder / "kept").write_bytes(b"1")
+    (locate(beside_store.lake) / "kept").write_bytes(b"1")
     assert store_buckets.make_buckets(beside_store, "sluice-reader") == []
-    assert (beside_store.lake_folder / "kept").read_bytes() == b"1"
+    assert (locate(beside_store.lake) / "kept").read_bytes() == b"1"
     client = open_s3_client()
     statements = json.loads(client.get_bucket_policy(Bucket=lake)["Policy"])["Statement"]
     assert {(*one["Principal"]["AWS"], *one["Action"], *one["Resource"]) for one in statements} == {
@@ -163,6 +163,12 @@ def test_the_buckets_are_made_once_and_the_reader_may_read_the_lake_alone(beside
     }
     with pytest.raises(client.exceptions.ClientError, match="NoSuchBucketPolicy"):
         client.get_bucket_policy(Bucket=restricted)
+
+
+def test_the_bucket_of_released_copies_is_made_if_they_lie_on_the_store(beside_store: Settings) -> None:
+    bucket = f"of-{uuid.uuid4().hex[:8]}-released"
+    made = store_buckets.make_buckets(replace(beside_store, released=locate(f"s3://{bucket}/sluice")), "sluice-reader")
+    assert bucket in made and len(made) == 3
 
 
 def test_a_store_with_a_weak_key_or_that_does_not_answer_is_refused(
