@@ -24,6 +24,7 @@ from sluice.locations import Location, locate
 from sluice.open_tables import keep_written_table, open_delta_table
 from sluice.pipeline_stages import VACUUM
 from sluice.printable import count_noun
+from sluice.stores.settling import load_listed_version
 from sluice.table_properties import REMOVED_UNTIL, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 from sluice.work_progress import count_work
 
@@ -181,7 +182,7 @@ def _commit_without_data(path: str, version: int, info: dict[str, object]) -> bo
     except FileExistsError:
         if commit.read_bytes() != content:  # a store may have lost its answer to this very commit
             return False
-    table = open_delta_table(path, version=version)
+    table = load_listed_version(path, version, lambda: open_delta_table(path, version=version))
     complete_commit(path, table)
     keep_written_table(path, open_delta_table(path))
     return True

@@ -144,7 +144,9 @@ def _find_walk_time(found: FileInventory, now: datetime, at_once: bool) -> datet
     if not found.changed_since_walk:
         return None
     every = WALKED_EVERY if not found.unknown else WALKED_AT_ONCE if at_once else WALKED_INSTEAD
-    return found.walked_at + every if found.walked_at else now
+    if found.walked_at is None or found.walked_at > now + _CLOCKS_DIFFER:  # or by a clock that was ahead: nobody knows how far
+        return now
+    return found.walked_at + every
 
 
 def _find_due_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:

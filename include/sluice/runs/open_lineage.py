@@ -113,6 +113,12 @@ def send_stage_end(
         )
 
 
+def send_stage_abort(settings: Settings, identity: StageIdentity) -> None:
+    """Sends that a stage ended before it did anything that counts, such as one that is left to another process."""
+    if settings.sends_lineage:
+        send_lineage_events(settings, identity.pipeline, lambda: [_build_event(identity, "ABORT", datetime.now(UTC))])
+
+
 def _build_end_events(
     settings: Settings,
     graph: Graph,

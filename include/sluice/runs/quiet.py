@@ -72,7 +72,8 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
     """Returns the mark of a quiet pipeline, or None if a run may find something to do. leased: whether this process holds the lease."""
     try:
         mark = read_quiet_mark(records)
-        if mark is None or mark.until is None or now >= mark.until:
+        # A mark from the future was made while the clock was ahead: lifetimes and full listings would wait until it is reached.
+        if mark is None or mark.until is None or not mark.began <= now < mark.until:
             return None
         # A process that was killed while it held the lease may have left files that a run sweeps.
         if not leased and holder.read_lease_description(locate(records.bookkeeping())) is not None:

@@ -74,6 +74,7 @@ def record_stage_run(
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
     except SparkNeeded:  # nothing failed: a job does it, and what leads to a quiet pipeline stands
+        open_lineage.send_stage_abort(workspace.settings, told)
         raise
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)

@@ -75,12 +75,14 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         clones.check_stage_in_clone(settings, graph, request.stage)
         records, run, at = PipelineRecords(settings, request.pipeline), request.run or uuid.uuid4().hex[:12], datetime.now(UTC)
         lock.check_lake_format(records)
+        from sluice.lake.restricted_tables import find_absent_restricted_tables
         from sluice.lake.workspace import Workspace
         from sluice.runs.execution import stages
 
         workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
-        if not _has_any_table(workspace):
-            return None  # before the lease, which would make folders where a worker does not see the lake
+        # Before the lease, which would make folders where a worker does not see the lake, or the restricted tables.
+        if not _has_any_table(workspace) or find_absent_restricted_tables(settings, graph):
+            return None
         with (
             collect_step_times(StepTimes()),
             lock.hold_lease_without_spark(records, run, "The job waits for it."),

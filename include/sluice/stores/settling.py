@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
@@ -19,6 +20,7 @@ from sluice.errors import SluiceError
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import is_store_url, open_store, split_store_url
 
+Opened = TypeVar("Opened")
 _LISTED_WITHIN = 30.0
 COMMIT_ID = "sluice.commit"
 """The name in a commit's metadata of what tells it from any other."""
@@ -55,21 +57,25 @@ def settle_store_commit(path: str, table: DeltaTable, properties: CommitProperti
     except (DeltaError, OSError):
         if read_commit_id(path, version) != (properties.custom_metadata or {})[COMMIT_ID]:
             raise
-        _load_listed_version(table, version)
+        load_listed_version(path, version, lambda: table.load_as_version(version))
 
 
-def _load_listed_version(table: DeltaTable, version: int) -> None:
-    """Load a version that is there, and which the store may list late."""
+def load_listed_version(path: str, version: int, load: Callable[[], Opened]) -> Opened:
+    """Returns what `load` returns, which opens a version that is there. A store may list it late: it is then tried again for a while.
+
+    Raises SluiceError if the store does not list it in the end; on a disk, what `load` raises.
+    """
     until = time.monotonic() + _LISTED_WITHIN
     while True:
         try:
-            table.load_as_version(version)
-            return
+            return load()
         except (DeltaError, OSError):
+            if not is_store_url(path):
+                raise
             if time.monotonic() >= until:
                 # Not a failure of delta-rs, after which the rows would be written in another way: they are there.
                 raise SluiceError(
-                    f"The table {table.table_uri} has the commit {version}, which its store does not list. Run it again."
+                    f"The table {path} has the commit {version}, which its store does not list. Run it again."
                 ) from None
             time.sleep(0.05)
 

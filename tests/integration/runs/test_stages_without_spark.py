@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from sluice.errors import StopRequested
 from sluice.lake import commit_history, small_writes
 from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import locate
+from sluice.own_records import LINEAGE_EVENTS
 from sluice.pipeline_stages import DELETIONS, OPTIMIZE, VACUUM, list_stage_names
 from sluice.runs import ledger, quiet, quiet_run, stage_recording, without_spark
 from sluice.runs.execution import stages
@@ -68,6 +71,11 @@ def run_job(lake: Lakehouse, run: str, stage: str) -> dict[str, Any]:
             lambda: stages.run_pipeline_stage(workspace, stage),
             towards_quiet=True,
         )
+
+
+def read_lineage_events(lake: Lakehouse) -> list[dict[str, Any]]:
+    folder = locate(lake.records.bookkeeping(LINEAGE_EVENTS.name))
+    return [json.loads(line) for file in sorted(folder.rglob("*.json*")) for line in file.read_text().splitlines()]
 
 
 def take_turn(lake: Lakehouse, stage: str, run: str = "r") -> dict[str, Any] | None:
@@ -133,6 +141,20 @@ def test_a_lake_that_is_not_there_stays_away_and_a_request_to_stop_is_obeyed(lak
             take_turn(lake, stage)
 
 
+def test_where_restricted_tables_are_not_mounted_a_job_does_it(lake: Lakehouse) -> None:
+    hidden = replace(sale, restricted=True, declared_in="shop.silver")
+    lake.graph = build_declaration_graph(lake.graph.pipeline, [sales, hidden])  # type: ignore[list-item]
+    run_layers(lake, "r")
+    assert take_turn(lake, OPTIMIZE.name) is not None
+    mounted, elsewhere = Path(str(lake.settings.restricted)), Path(f"{lake.settings.restricted}-elsewhere")
+    mounted.rename(elsewhere)
+    for stage in (OPTIMIZE.name, VACUUM.name):
+        assert take_turn(lake, stage) is None
+    assert not mounted.exists(), "nothing is made where they should be"
+    elsewhere.rename(mounted)
+    assert take_turn(lake, VACUUM.name) is not None
+
+
 def test_where_delta_rs_fails_the_job_does_it_and_the_pipeline_gets_quiet(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,8 +170,10 @@ def test_where_delta_rs_fails_the_job_does_it_and_the_pipeline_gets_quiet(
     before = lake.versions()["sales"]
     with monkeypatch.context() as patch:
         patch.setattr(small_writes, "lay_out_small_table", fail)
+        patch.setattr(lake, "settings", replace(lake.settings, openlineage_file=True))
         assert take_turn(lake, OPTIMIZE.name) is None
         assert lake.versions()["sales"] == before
+        assert [one["eventType"] for one in read_lineage_events(lake)][-2:] == ["START", "ABORT"]
         report = run_job(lake, "r", OPTIMIZE.name)
     assert next(one for one in report["flows"] if one["flow"] == "sales")["note"].startswith("3 files > 1")
     states = [row["state"] for row in ledger.read_run_ledger(lake.records) if row["stage"] == OPTIMIZE.name]

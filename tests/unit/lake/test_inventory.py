@@ -311,6 +311,13 @@ def test_what_delta_on_spark_vacuumed_is_known(path: str) -> None:
     assert decide(path, 8 * WEEK).due is None and not decide(path, 8 * WEEK).needed
 
 
+def test_a_folder_that_was_walked_by_a_clock_ahead_of_now_is_walked_again(path: str) -> None:
+    write_deltalake(path, rows(200), mode="append")
+    as_old(path, range(1), -1500)
+    write_deltalake(path, rows(300), mode="append")
+    assert decide(path).in_full
+
+
 def test_a_commit_by_a_clock_that_is_far_behind_hides_no_file(path: str) -> None:
     def remove_next() -> None:
         remove_smallest(path)

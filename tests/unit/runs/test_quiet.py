@@ -73,6 +73,12 @@ def is_quiet(settings: Settings, now: datetime = NOW) -> bool:
     return quiet.find_quiet_mark(PipelineRecords(settings, "shop"), now) is not None
 
 
+def test_a_mark_that_a_clock_ahead_of_now_has_left_is_not_believed(settings: Settings) -> None:
+    mark_quiet(settings)
+    assert is_quiet(settings)
+    assert not is_quiet(settings, NOW - timedelta(seconds=1))
+
+
 def grow(path: Path) -> None:
     path.write_text(path.read_text() + " ")
 

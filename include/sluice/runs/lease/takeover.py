@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from sluice.delta_rs_commits import NO_COMMIT_HOOKS
 from sluice.errors import SluiceError
 from sluice.lake.log_files import find_delta_tables
-from sluice.lake.written_alike import are_properties_set_alike, has_protocol_written_alike
+from sluice.lake.written_alike import are_properties_set_alike
 from sluice.locations import Location
 from sluice.open_tables import open_delta_table
 from sluice.stores.settling import settle_store_commit, store_commit_properties
@@ -44,7 +44,7 @@ def commit_epoch_to_tables(root: Location, epoch: int, session: SparkSession | N
 def _commit_epoch(path: str, epoch: int, session: SparkSession | None) -> None:
     for _ in range(_ATTEMPTS):
         try:
-            table = _open_written_alike(path, session is not None)
+            table = _open_written_alike(path)
         except TableNotFoundError:  # its first commit was never made
             return
         done = _commit_by_spark(path, epoch, session) if table is None else _commit_by_delta_rs(path, table, epoch)
@@ -53,10 +53,8 @@ def _commit_epoch(path: str, epoch: int, session: SparkSession | None) -> None:
     raise SluiceError(f"Somebody else keeps writing to the table {path}. The lease was not taken over. Run again.")
 
 
-def _open_written_alike(path: str, can_use_spark: bool) -> DeltaTable | None:
-    """Returns the table if delta-rs may write it. Raises TableNotFoundError.
-
-    can_use_spark: Spark then commits to tables whose protocol delta-rs would raise, after which it does not write them any more.
+def _open_written_alike(path: str) -> DeltaTable | None:
+    """Returns the table if delta-rs may write it, and raises its protocol by nothing. Raises TableNotFoundError.
 
     Trying would not tell: delta-rs refuses a clustered table with the error of a collision, and gives one with deletion vectors the reader
     feature for VARIANT (deltalake 1.6.6).
@@ -67,7 +65,7 @@ def _open_written_alike(path: str, can_use_spark: bool) -> DeltaTable | None:
         raise
     except DeltaError:  # delta-rs does not even know its protocol
         return None
-    return table if (are_properties_set_alike if can_use_spark else has_protocol_written_alike)(table) else None
+    return table if are_properties_set_alike(table) else None
 
 
 def _commit_by_delta_rs(path: str, table: DeltaTable, epoch: int) -> bool:

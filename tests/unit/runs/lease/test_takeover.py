@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from sluice.errors import SluiceError
 from sluice.locations import locate
 from sluice.open_tables import open_delta_table
 from sluice.runs.lease import takeover
@@ -61,8 +63,8 @@ def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_u
     write_deltalake(path, pa.table({"id": [0]}), storage_options=delta_rs_storage_options(path))
     opened = takeover._open_written_alike
 
-    def then_another_commits(path: str, can_use_spark: bool) -> DeltaTable | None:
-        table = opened(path, can_use_spark)
+    def then_another_commits(path: str) -> DeltaTable | None:
+        table = opened(path)
         patch.undo()
         open_delta_table(path).alter.set_table_properties({"delta.appendOnly": "false"})
         return table
@@ -73,3 +75,15 @@ def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_u
     now = open_delta_table(path)
     assert now.version() == 2
     assert now.metadata().configuration[EPOCH] == "5" and now.metadata().configuration["delta.appendOnly"] == "false"
+
+
+def test_a_table_whose_protocol_delta_rs_would_raise_is_left_to_spark(tmp_path: Path) -> None:
+    path = str(tmp_path / "silver" / "t")
+    write_deltalake(
+        path, pa.table({"at": pa.array([0], pa.timestamp("us"))}), configuration={"delta.enableChangeDataFeed": "true"}
+    )
+    before = open_delta_table(path)
+    assert before.protocol().writer_features, "a time without a zone names the features"
+    with pytest.raises(SluiceError, match="only Spark can write it"):
+        commit_epoch_to_tables(locate(str(tmp_path)), 2)
+    assert open_delta_table(path).version() == before.version()
