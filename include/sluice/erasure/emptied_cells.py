@@ -23,7 +23,7 @@ from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import ErasureStep
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
 from sluice.erasure.steps.shared_keys import find_tables_with_shared_keys, refold_or_start_over
 from sluice.lake import log, table_frames, tables
@@ -39,12 +39,10 @@ if TYPE_CHECKING:
 
     from sluice.flows.silver.made import AnyTable
 
-_CELLS_STEP, _FACTS_STEP = "other_cells", "anonymise"
 
-
-def empty_other_subject_cells(erasing: Erasing) -> None:
+def empty_other_subject_cells(step: ErasureStep) -> None:
     """Empties these cells in bronze of every source with such columns, then folds the tables made from it."""
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     names = naming.load_erased_names(erasing)
     for source in workspace.graph.sources.values():
         cells, texts = (
@@ -52,10 +50,10 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
             subjects.find_free_text_columns(workspace.graph, source),
         )
         there = source.into is None and bool(cells or texts) and delta_log.is_delta_table(workspace.path(source.name))
-        if there and not erasing.is_done(_CELLS_STEP, source.name):
+        if there and not step.is_done(source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.CELL_MARK)]
-            erasing.done(_CELLS_STEP, source.name, rows=report.updated)
+            step.record_done(source.name, rows=report.updated)
 
 
 def _empty_cells_in_bronze(
@@ -155,23 +153,23 @@ def _refold_marked_rows(
     return refold_tables_of_source(workspace, source, marked.select(*PROVENANCE), concerned)
 
 
-def anonymise_kept_facts(erasing: Erasing) -> None:
+def anonymise_kept_facts(step: ErasureStep) -> None:
     """Anonymises bronze of the sources whose facts a table keeps, then folds these tables, and others that may lose a shared key."""
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     for source in workspace.graph.sources.values():
         kept = (
             source.into is None
             and anonymised.keeps_anonymised_facts(workspace.graph, source)
             and delta_log.is_delta_table(workspace.path(source.name))
         )
-        if kept and not erasing.is_done(_FACTS_STEP, source.name):
+        if kept and not step.is_done(source.name):
             report = _anonymise_bronze_rows(workspace, source)
             anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
             refolded = _refold_shared_keys(workspace, source)
             erasing.left += Counter({one.flow: one.deleted + one.updated for one in refolded})
             erasing.reports += refolded
-            erasing.done(_FACTS_STEP, source.name, rows=report.updated)
+            step.record_done(source.name, rows=report.updated)
 
 
 def _refold_shared_keys(workspace: Workspace, source: Source) -> list[FlowReport]:

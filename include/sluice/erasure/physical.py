@@ -28,21 +28,16 @@ from sluice.stores.former_versions import remove_former_versions
 from sluice.stores.store_location import StoreLocation
 from sluice.work_progress import count_work
 
-VERSIONS = "versions"
-STEPS = (VACUUM.name, "sweep", VERSIONS)
 REMOVAL_OF_BYTES = "removal_of_bytes"
 """The name of all of it as a part of a stage."""
 
 
-def finish_physical_erasure(
-    workspace: Workspace, now: datetime, without: Collection[str] = frozenset(), only: Collection[str] = ()
-) -> list[FlowReport]:
+def finish_physical_erasure(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[FlowReport]:
     """Finishes the requests whose rows have left every table and whose retention is over at `now`. Returns one report per table.
 
-    without: the STEPS to leave out, for tests. only: the ids of the requests to finish; empty means all. While a flow is behind, a
-    request keeps its state, and its report says so. Raises SluiceError if restricted tables or releases are absent or a shallow clone still
-    reads the files, StopRequested between two tables, and FlowsFailed, once all tables had their turn, if the work failed on one: then too
-    the requests keep their state.
+    only: the ids of the requests to finish; empty means all. While a flow is behind, a request keeps its state, and its report says so.
+    Raises SluiceError if restricted tables or releases are absent or a shallow clone still reads the files, StopRequested between two
+    tables, and FlowsFailed, once all tables had their turn, if the work failed on one: then too the requests keep their state.
     """
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
@@ -57,12 +52,10 @@ def finish_physical_erasure(
             f"clone anew; then: sluice run {workspace.pipeline} --stage {VACUUM.name}"
         )
     with take_table_turns(VACUUM.name) as turns:
-        if VACUUM.name not in without:
-            _vacuum_due_tables(workspace, turns, due, now)
-        if "sweep" not in without:
-            turns.reports += turns.take_part(_LEFT_OVER, VACUUM.name, lambda: _sweep_leftover_files(workspace, now))
+        _vacuum_due_tables(workspace, turns, due, now)
+        turns.reports += turns.take_part(_LEFT_OVER, VACUUM.name, lambda: _sweep_leftover_files(workspace, now))
         held = any(note.startswith(vacuum.HELD) for report in turns.reports for note in report.notes)
-        if not (held or turns.errors) and VERSIONS not in without:
+        if not (held or turns.errors):
             turns.reports += _remove_due_versions(workspace, due)
     if not held:
         removed = sum(report.deleted for report in turns.reports)

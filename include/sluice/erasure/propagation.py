@@ -22,7 +22,7 @@ from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import canaries, landing
-from sluice.erasure.steps.erasing import Erasing, Follow
+from sluice.erasure.steps.erasing import Erasing, ErasureStep, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import Identifier
 from sluice.lake.clone_registry import find_shallow_clone_lakes
@@ -33,10 +33,8 @@ from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 
 
-def propagate_deletions(
-    workspace: Workspace, follow: Follow, without: Collection[str] = frozenset(), only: Collection[str] = ()
-) -> list[FlowReport]:
-    """Carries out every received request. follow: runs the flows above bronze. without: the steps to leave out, for tests.
+def propagate_deletions(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> list[FlowReport]:
+    """Carries out every received request. follow: runs the flows above bronze.
 
     only: the ids of the requests to carry out; the others wait, including those found in data. None means all. After a kill, simply run
     it again. Raises SluiceError if a step cannot be done; the requests then keep their state.
@@ -49,8 +47,8 @@ def propagate_deletions(
     settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
     erasing = Erasing(workspace, settled, follow)
     for place in PERSONAL_PLACES:
-        if place.erase and place.name not in without:
-            place.erase(erasing)
+        if place.erase:
+            place.erase(ErasureStep(erasing, place.name))
             canaries.erase_canaries(erasing, place.controls)
     _note_shallow_clones(workspace, erasing.reports)
     due = _compute_physical_due_time(workspace, settled)
@@ -65,9 +63,10 @@ def propagate_deletions(
 
 def _count_erased_rows(workspace: Workspace) -> Counter[str]:
     """The number of rows that the requests removed from tables; those carried out together share the same rows."""
+    counted = {place.name for place in PERSONAL_PLACES if place.counts_rows}
     found: Counter[str] = Counter()
     for one in ledger.read_erasure_ledger(workspace.records):
-        found[one.request] += one.rows if one.step in ("tables", "late", "quarantine") else 0
+        found[one.request] += one.rows if one.step in counted else 0
     return found
 
 
@@ -88,10 +87,11 @@ def _note_shallow_clones(workspace: Workspace, reports: list[FlowReport]) -> Non
 _AGAIN = "asked again"
 
 
-def suppress_request_subjects(erasing: Erasing) -> None:
+def suppress_request_subjects(step: ErasureStep) -> None:
     """Puts the requests' subjects on the suppression list, from where no power failure takes them once rows are gone."""
-    suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
-    durable_files.flush_run_output(erasing.workspace.settings)
+    workspace = step.erasing.workspace
+    suppression_list.suppress_subjects(workspace, {request.request: request.subjects for request in step.erasing.waiting})
+    durable_files.flush_run_output(workspace.settings)
 
 
 def recompute_suppression_entries(workspace: Workspace) -> list[str]:

@@ -18,7 +18,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from residue import Hit
-    from sluice.erasure.steps.erasing import Erasing
+    from sluice.erasure.steps.erasing import ErasureStep
     from sluice.lake.workspace import Workspace
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
@@ -135,12 +135,13 @@ class PersonalPlace:
 
     name: in the erasure ledger, the name of the step that erases it, if one does. description: what that step does, or who else looks
     after the place. controls: the canary's stores for it. claims: recognises on disk what belongs to the place. exceptions: what a
-    certificate excepts of it.
+    certificate excepts of it. counts_rows: whether the rows that leave it are told of in a request's history; others are made from them.
     """
 
     name: str
     description: str
-    erase: Callable[[Erasing], None] | None = None
+    erase: Callable[[ErasureStep], None] | None = None
     controls: tuple[ControlStore, ...] = ()
     claims: Callable[[Settings, Graph], Claim] | None = None
     exceptions: Callable[[Settings, Graph], Iterable[CertificateException]] | None = None
+    counts_rows: bool = False

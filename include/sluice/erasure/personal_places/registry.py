@@ -165,17 +165,20 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
             _VECTORS,
         ),
         claims=claims.claim_tables,
+        counts_rows=True,
     ),
     PersonalPlace(
         "late",
         "rows that came too late for streams go",
         DeferredFunction("steps.rows", "erase_late_rows"),
+        counts_rows=True,
     ),
     PersonalPlace(
         "quarantine",
         "quarantined rows go if their person is known",
         DeferredFunction("steps.rows", "erase_quarantined_rows"),
         controls=(_QUARANTINE,),
+        counts_rows=True,
     ),
     PersonalPlace(
         "unattributed",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -17,6 +16,7 @@ from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
 from sluice.erasure.personal_places.registry import list_control_stores
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import rows, sweep
+from sluice.erasure.steps.erasing import Erasing, ErasureStep
 from sluice.flows.quarantine import settlement
 from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
@@ -26,9 +26,6 @@ from sluice.locations import Location
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 
-if TYPE_CHECKING:
-    from sluice.erasure.steps.erasing import Erasing
-
 _PSEUDONYM = "_pseudonym"
 
 
@@ -36,12 +33,12 @@ def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
     """Erases from these stores the canaries of the requests that are carried out."""
     for name, request in _requests_by_canary(erasing.waiting).items():
         for store in stores:
-            step, of = store.noted_step, f"{name}/{store.folder}"
+            step, of = ErasureStep(erasing, store.noted_step), f"{name}/{store.folder}"
             folder = canary.find_planted_canary(erasing.workspace.records, name)
-            if folder and not erasing.is_done(step, of):
+            if folder and not step.is_done(of):
                 values = _read_canary_values(erasing.workspace, request)
                 place = CanaryPlace(folder / store.folder, store.column, values, erasing.began)
-                erasing.done(step, of, store.erase(erasing.workspace, place))
+                step.record_done(of, store.erase(erasing.workspace, place))
 
 
 def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One propagation: its requests, its lake, and what is done so far. A step recorded in the ledger is not done again."""
+"""One propagation: its requests, its lake, and what is done so far; and a step of it, which is not done again once the ledger has it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sluice.erasure import ledger
-from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.request_record import ErasureRequest
-from sluice.errors import nearest_name_hint
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 Follow = Callable[[], list[FlowReport]]
 """Runs every flow above bronze, so that readers of tables learn what left them. Raises NotFollowed."""
-
-
-_STEPS = frozenset({
-    *(place.name for place in PERSONAL_PLACES),
-    *(store.noted_step for place in PERSONAL_PLACES for store in place.controls),
-})
 
 
 class NotFollowed(Exception):
@@ -53,22 +45,30 @@ class Erasing:
         """The kinds of identifiers that the requests concern."""
         return {one.domain for request in self.waiting for one in request.subjects}
 
-    def is_done(self, step: str, table: str = "") -> bool:
-        """Whether a step was done on a table for all of the requests. step: the name of a personal place, or of a canary's store.
-
-        Raises ValueError for any other name: a step recorded under a name that nobody reads would be done again and again.
-        """
-        if step not in _STEPS:
-            raise ValueError(f"There is no personal place '{step}' in the registry.{nearest_name_hint(step, _STEPS)}")
-        return all((request.request, table, step) in self._noted for request in self.waiting)
-
-    def done(self, step: str, table: str = "", rows: int = 0, files: int = 0) -> None:
-        """Records that a step was done. rows, files: how many it removed or rewrote."""
-        open_ = [one.request for one in self.waiting if (one.request, table, step) not in self._noted]
-        ledger.record_erasure_step(self.workspace.records, open_, table, step, rows, files)
-        self._noted.update((request, table, step) for request in open_)
-
     @cached_property
-    def _noted(self) -> set[tuple[str, str, str]]:
+    def noted(self) -> set[tuple[str, str, str]]:
+        """The steps that are recorded, by request and table; `ErasureStep` adds those that it records."""
         found = ledger.read_erasure_ledger(self.workspace.records)
         return {(one.request, one.table, one.step) for one in found}
+
+
+@dataclass(frozen=True)
+class ErasureStep:
+    """A step of a propagation, bound to the place or the canary's store that it erases: what erases there does not know the step's name.
+
+    name: that in the erasure ledger.
+    """
+
+    erasing: Erasing
+    name: str
+
+    def is_done(self, table: str = "") -> bool:
+        """Whether it was done on a table for all of the requests."""
+        return all((request.request, table, self.name) in self.erasing.noted for request in self.erasing.waiting)
+
+    def record_done(self, table: str = "", rows: int = 0, files: int = 0) -> None:
+        """Records that it was done on a table. rows, files: how many it removed or rewrote."""
+        noted = self.erasing.noted
+        open_ = [one.request for one in self.erasing.waiting if (one.request, table, self.name) not in noted]
+        ledger.record_erasure_step(self.erasing.workspace.records, open_, table, self.name, rows, files)
+        noted.update((request, table, self.name) for request in open_)

@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.erasure.steps.erasing import Erasing, NotFollowed
+from sluice.erasure.steps.erasing import ErasureStep, NotFollowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log, versions
@@ -15,29 +15,29 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 
 
-def reset_stateful_streams(erasing: Erasing) -> None:
+def reset_stateful_streams(step: ErasureStep) -> None:
     """Makes stateful streams that read such people start over: nobody can be removed from a sum or an open window.
 
     The state is removed before the rows it was made from; otherwise a killed propagation would later find no such rows and miss the
     state. Unread changes would still show the deleted rows, so from now on the streams read their inputs as they are.
     """
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     for stream in workspace.graph.streams.values():
-        if not erasing.is_done("flows", stream.name):
+        if not step.is_done(stream.name):
             if erasing.domains & _find_input_domains(workspace, stream.reads):
                 flow = workspace.graph.flow_name(stream)
                 checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, stream_starts.ERASED)
-            erasing.done("flows", stream.name)
+            step.record_done(stream.name)
 
 
-def run_following_flows(erasing: Erasing) -> None:
+def run_following_flows(step: ErasureStep) -> None:
     """Runs every flow above bronze to its end. A failing flow of a table does not matter: its rows are already removed.
 
     Raises SluiceError if something that cannot be cleaned in another way did not follow.
     """
-    if erasing.is_done("views"):
+    if step.is_done():
         return
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     reset_restored_views(workspace, workspace.graph.views)
     try:
         reports, errors = erasing.follow(), {}
@@ -59,7 +59,7 @@ def run_following_flows(erasing: Erasing) -> None:
         told.notes.append("its flow failed and goes on with the next run; erased people are out of its table already")
         if told not in erasing.reports:
             erasing.reports.append(told)
-    erasing.done("views", rows=sum(report.deleted for report in reports))
+    step.record_done(rows=sum(report.deleted for report in reports))
 
 
 def reset_restored_views(workspace: Workspace, names: Container[str]) -> None:

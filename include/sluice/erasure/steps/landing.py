@@ -21,7 +21,7 @@ from sluice.declare.quoting import quote_column
 from sluice.delivery_rows import RECORDED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erased_names import ErasedNames
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import ErasureStep
 from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.errors import LeaseLost, SluiceError
 from sluice.flows.bronze import append, intake
@@ -51,12 +51,12 @@ _ATTEMPTS = 3
 Emptied = dict[int, dict[int, frozenset[str]]]
 
 
-def rewrite_landed_files(erasing: Erasing) -> None:
+def rewrite_landed_files(step: ErasureStep) -> None:
     """Rewrites the files in every source's folder and archive. Raises SluiceError if a file could not be rewritten."""
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     rewriting.finish_rewriting_journals(settlement.rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for source in workspace.graph.sources.values():
-        if source.subject and source.domain and source.kind.in_files and not erasing.is_done("landing", source.name):
+        if source.subject and source.domain and source.kind.in_files and not step.is_done(source.name):
             found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
             report.notes += [f"{count_noun(found.files, 'landed file')} rewritten"] if found.files else []
@@ -64,7 +64,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
                 [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
             )
             erasing.reports += [report] if found.files else []
-            erasing.done("landing", source.name, found.rows, found.files)
+            step.record_done(source.name, found.rows, found.files)
     erasing.reports += _remove_versions_of_rewritten_files(workspace)
 
 

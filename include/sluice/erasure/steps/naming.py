@@ -14,7 +14,7 @@ from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames, index_erased_names
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import Erasing, ErasureStep
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
 from sluice.open_tables import open_table_snapshot
@@ -43,20 +43,20 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
     )
 
 
-def erase_unattributed_quarantine(erasing: Erasing) -> None:
+def erase_unattributed_quarantine(step: ErasureStep) -> None:
     """Removes unattributed quarantine entries that name an erased person: ragged records, and whole files.
 
     If a record may hold people other than its subject (`also_subjects`), also removes entries that are attributed to somebody else.
     """
-    workspace, looked_for = erasing.workspace, load_erased_names(erasing)
+    erasing, workspace, looked_for = step.erasing, step.erasing.workspace, load_erased_names(step.erasing)
     for table in subject_tables.find_subject_quarantines(workspace):
-        if not erasing.is_done("unattributed", table.name):
+        if not step.is_done(table.name):
             entries = _find_naming_entries(table, looked_for) if looked_for else []
             workspace.mark_next_commits(name_erasure_flow(table.name), sorted({delivery for delivery, _ in entries}))
             quarantine.remove_quarantine_entries(workspace.session, table.path, entries)
             report = FlowReport(flow=table.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []
-            erasing.done("unattributed", table.name, rows=len(entries))
+            step.record_done(table.name, rows=len(entries))
 
 
 def _find_naming_entries(table: subject_tables.SubjectTable, looked_for: ErasedNames) -> list[quarantine.QuarantinedRow]:

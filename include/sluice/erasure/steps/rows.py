@@ -21,7 +21,7 @@ from sluice.declare.quoting import quote_columns, quote_identifier
 from sluice.erasure import vault
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import subject_tables
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import Erasing, ErasureStep
 from sluice.erasure.steps.subject_tables import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from sluice.flows.silver.made import AnyTable
 
-_RELEASES = "releases"
 SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in PROVENANCE)
 """The merge condition by which rows of bronze or quarantine are the same: their provenance."""
 
@@ -49,25 +48,29 @@ _SUBJECT, _AT = "_erased_subject", "_erased_at"
 _DELIVERY = PROVENANCE[0]
 
 
-def erase_quarantined_rows(erasing: Erasing) -> None:
+def erase_quarantined_rows(step: ErasureStep) -> None:
     """Erases from the quarantines of bronze and silver, as far as their rows are attributed."""
-    erase_step_tables(erasing, "quarantine", subject_tables.find_subject_quarantines(erasing.workspace))
+    erase_step_tables(step, subject_tables.find_subject_quarantines(step.erasing.workspace), by_row=True)
 
 
-def erase_late_rows(erasing: Erasing) -> None:
+def erase_late_rows(step: ErasureStep) -> None:
     """Erases from the late tables of streams."""
-    erase_step_tables(erasing, "late", subject_tables.find_late_subject_tables(erasing.workspace))
+    erase_step_tables(step, subject_tables.find_late_subject_tables(step.erasing.workspace))
 
 
 def erase_step_tables(
-    erasing: Erasing, step: str, found: list[SubjectTable], left: Mapping[str, int] = MappingProxyType({})
+    step: ErasureStep, found: list[SubjectTable], left: Mapping[str, int] = MappingProxyType({}), by_row: bool = False
 ) -> None:
-    """Erases from these tables, except where the step is done. left: by reported table, how many rows have already left it."""
+    """Erases from these tables, except where the step is done. left: by reported table, how many rows have already left it.
+
+    by_row: see `delete_suppressed_rows`.
+    """
+    erasing = step.erasing
     for name, of_table in group_by_table(found).items():
-        if not erasing.is_done(step, name):
-            report = delete_suppressed_rows(erasing.workspace, of_table, by_row=step == "quarantine")
+        if not step.is_done(name):
+            report = delete_suppressed_rows(erasing.workspace, of_table, by_row=by_row)
             erasing.reports += [report] if report.deleted or name not in left else []
-            erasing.done(step, name, rows=report.deleted + left.get(name, 0))
+            step.record_done(name, rows=report.deleted + left.get(name, 0))
 
 
 def group_by_table(found: Iterable[SubjectTable]) -> dict[str, list[SubjectTable]]:
@@ -236,17 +239,17 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, subject_table: Subjec
     return found.select(*PROVENANCE).distinct()
 
 
-def erase_from_releases(erasing: Erasing) -> None:
+def erase_from_releases(step: ErasureStep) -> None:
     """Erases from every table of every release. A release that does not say whose its rows are is withdrawn, as anyone may be in it."""
-    workspace = erasing.workspace
+    workspace = step.erasing.workspace
     releases.refuse_absent_releases(workspace.records)
     for release in releases.read_pipeline_releases(workspace.records):
-        waiting = [name for name in release.tables if not erasing.is_done(_RELEASES, _release_table_key(release, name))]
+        waiting = [name for name in release.tables if not step.is_done(_release_table_key(release, name))]
         if not waiting:
             continue
         with releases.release_made_writable(release):
             for name in waiting:
-                _erase_from_release_table(erasing, release, name)
+                _erase_from_release_table(step, release, name)
 
 
 def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
@@ -272,8 +275,8 @@ def _release_table_key(release: Release, table: str) -> str:
     return f"{release.number}/{table}"
 
 
-def _erase_from_release_table(erasing: Erasing, release: Release, name: str) -> None:
-    told, now = release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
+def _erase_from_release_table(step: ErasureStep, release: Release, name: str) -> None:
+    erasing, told, now = step.erasing, release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
     gone = 0
     if not (release.folder / name).exists():
         told.setdefault("withdrawn", now)
@@ -286,4 +289,4 @@ def _erase_from_release_table(erasing: Erasing, release: Release, name: str) -> 
         releases.remove_release_table(release, name)
         told["withdrawn"] = now
     releases.write_release_manifest(release)
-    erasing.done(_RELEASES, _release_table_key(release, name), rows=gone)
+    step.record_done(_release_table_key(release, name), rows=gone)

@@ -14,7 +14,7 @@ from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.cdc.histories import SEQUENCE
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import subject_tables
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import Erasing, ErasureStep
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import (
     SAME_ROW,
@@ -43,9 +43,9 @@ _NOT_FOLDED = "people were erased from its source, and its rows could not be fol
 """Why the flow of a table starts over: it then takes from bronze what other people's rows it lacks."""
 
 
-def erase_table_rows(erasing: Erasing) -> None:
+def erase_table_rows(step: ErasureStep) -> None:
     """Erases from bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
-    workspace = erasing.workspace
+    erasing, workspace = step.erasing, step.erasing.workspace
     found = subject_tables.find_subject_tables(workspace)
     of_bronze = {subject_table.name: subject_table for subject_table in found if subject_table.name in workspace.graph.sources}
     left = Counter(erasing.left)
@@ -53,11 +53,11 @@ def erase_table_rows(erasing: Erasing) -> None:
     for name, subject_table in of_bronze.items():
         source = workspace.graph.sources[name]
         begun = open_erased_rows_journal(workspace, source).is_written()
-        if begun or (not erasing.is_done("tables", name) and find_tables_with_shared_keys(workspace, source)):
+        if begun or (not step.is_done(name) and find_tables_with_shared_keys(workspace, source)):
             left += _erase_bronze_rows(erasing, source, subject_table)
-            if not erasing.is_done("tables", name):
-                erasing.done("tables", name, rows=left[name])
-    erase_step_tables(erasing, "tables", found, left)
+            if not step.is_done(name):
+                step.record_done(name, rows=left[name])
+    erase_step_tables(step, found, left)
     erasing.reports += _report_emptied_extracts(extracts, _count_extracts(workspace))
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from sluice import session
 from sluice.delta_log import LOG, split_commit_lines
-from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.erasing import ErasureStep
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_locations
 from sluice.lake.log import read_table_retention
@@ -28,10 +28,10 @@ _STAGING = ("_temporary", ".spark-staging-")
 _STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
 
 
-def sweep_leftover_files(erasing: Erasing) -> None:
+def sweep_leftover_files(step: ErasureStep) -> None:
     """Removes temporary files of logs and checkpoints, staging folders, and what Spark left on local disks and in event logs."""
-    if not erasing.is_done("sweep"):
-        erasing.done("sweep", files=remove_leftover_files(erasing.workspace, erasing.began))
+    if not step.is_done():
+        step.record_done(files=remove_leftover_files(step.erasing.workspace, step.erasing.began))
 
 
 def remove_leftover_files(workspace: Workspace, before: float) -> int:
@@ -133,14 +133,14 @@ def _modification_time(path: Location) -> float:
         return float("inf")
 
 
-def remove_abandoned_checkpoints(erasing: Erasing) -> None:
+def remove_abandoned_checkpoints(step: ErasureStep) -> None:
     """Removes abandoned checkpoints with their state. Flows whose state knew such people have already started over."""
-    if erasing.is_done("state"):
+    if step.is_done():
         return
-    left = list(_find_abandoned_checkpoints(locate(erasing.workspace.checkpoints("any")).parent))
+    left = list(_find_abandoned_checkpoints(locate(step.erasing.workspace.checkpoints("any")).parent))
     for folder in left:
         remove_folder(folder, strict=True)
-    erasing.done("state", files=len(left))
+    step.record_done(files=len(left))
 
 
 def _find_abandoned_checkpoints(root: Location) -> Iterator[Location]:

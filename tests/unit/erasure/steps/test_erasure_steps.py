@@ -10,7 +10,6 @@ import os
 import subprocess
 import time
 import unicodedata
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,7 +45,7 @@ from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope, sought
 from sluice.erasure.steps import erased_names, landing, naming, rows, subject_tables, sweep
-from sluice.erasure.steps.erasing import Erasing, NotFollowed
+from sluice.erasure.steps.erasing import Erasing, ErasureStep, NotFollowed
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
@@ -289,10 +288,10 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
     _checkpoint(workspace, read_to=0)
     root = Path(workspace.checkpoints("any")).parent
     left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
-    sweep.remove_abandoned_checkpoints(Erasing(workspace, [], lambda: []))
+    sweep.remove_abandoned_checkpoints(ErasureStep(Erasing(workspace, [], lambda: []), "state"))
     assert left.exists()  # nobody is to be erased
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
-    sweep.remove_abandoned_checkpoints(Erasing(workspace, [request], lambda: []))
+    sweep.remove_abandoned_checkpoints(ErasureStep(Erasing(workspace, [request], lambda: []), "state"))
     assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
 
 
@@ -708,7 +707,7 @@ def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monke
     did: list[str] = []
     monkeypatch.setattr(suppression_list, "suppress_subjects", lambda *_: did.append("listed"))
     monkeypatch.setattr(propagation.durable_files, "flush_run_output", lambda _: did.append("flushed"))
-    propagation.suppress_request_subjects(Erasing(workspace, [], lambda: []))
+    propagation.suppress_request_subjects(ErasureStep(Erasing(workspace, [], lambda: []), "suppress"))
     assert did == ["listed", "flushed"]
 
 
@@ -933,10 +932,10 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
     assert [one for one in scanned.unread if one.root == "restricted"] == []
 
-    rows.erase_from_releases(Erasing(workspace, [], lambda: []))
+    rows.erase_from_releases(ErasureStep(Erasing(workspace, [], lambda: []), "releases"))
     runs.append_run_rows(workspace.records, [row | {"stage": "release", "flow": "said"}])
     with pytest.raises(SluiceError, match=r"has made releases, and they are not there"):
-        rows.erase_from_releases(Erasing(workspace, [], lambda: []))
+        rows.erase_from_releases(ErasureStep(Erasing(workspace, [], lambda: []), "releases"))
     scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
     assert "runs have made some" in str([one.reason for one in scanned.unread if one.root == "released"])
 
@@ -1029,8 +1028,8 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
         receiving.receive_erasure_request(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert")
     )
 
-    def suppress(erasing: Erasing) -> None:
-        carried_out.extend(one.request for one in erasing.waiting)
+    def suppress(step: ErasureStep) -> None:
+        carried_out.extend(one.request for one in step.erasing.waiting)
 
     monkeypatch.setattr(propagation, "PERSONAL_PLACES", (PersonalPlace("suppress", "", suppress),))
     monkeypatch.setattr(settling, "close_over_identifiers", lambda _, asked, rows: asked)
@@ -1070,18 +1069,15 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
 
     killing, did = [True], []
 
-    def step(name: str) -> Callable[[Erasing], None]:
-        def work(erasing: Erasing) -> None:
-            for one in ("a", "b"):
-                if not erasing.is_done(name, one):
-                    if killing and name == killed_in and one == "b":
-                        raise Killed
-                    did.append((name, one))
-                    erasing.done(name, one, rows=1)
+    def work(step: ErasureStep) -> None:
+        for one in ("a", "b"):
+            if not step.is_done(one):
+                if killing and step.name == killed_in and one == "b":
+                    raise Killed
+                did.append((step.name, one))
+                step.record_done(one, rows=1)
 
-        return work
-
-    monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", step(name)) for name in STEPS))
+    monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", work) for name in STEPS))
     monkeypatch.setattr(
         settling, "settle_waiting_requests", lambda of, only: request_record.list_waiting_requests(of.records, only)
     )
@@ -1169,13 +1165,6 @@ def test_a_table_whose_bytes_cannot_be_removed_keeps_the_request_and_no_other_ta
     assert list(failed.value.errors) == ["says"] and [one.flow for one in failed.value.reports][:2] == ["says", "said"]
     assert vacuumed == ["said"] and len(list(Path(workspace.path("said")).glob("*.parquet"))) == 1
     assert request_record.read_erasure_request(records, request.request).state == request_events.LOGICALLY
-
-
-def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:
-    erasing = Erasing(workspace, [], lambda: [])
-    assert erasing.is_done("landing") and erasing.is_done("canary table")
-    with pytest.raises(ValueError, match=r"no personal place 'landings' in the registry\. Did you mean 'landing'"):
-        erasing.is_done("landings")
 
 
 def test_the_names_that_are_searched_for_do_not_show_themselves() -> None:
