@@ -32,7 +32,7 @@ BOUNDS = {
     "sluice.erasure.asking:_read_requester_deliveries": PEOPLE,
     "sluice.erasure.aging:_find_old_late_runs": RECORDS,
     "sluice.erasure.aging:_read_starts_of_runs": RECORDS,
-    "sluice.erasure.receiving:_is_propagation_begun": PEOPLE,
+    "sluice.erasure.withdrawing:_is_propagation_begun": PEOPLE,
     "sluice.erasure.steps.landing:_add_named_text_fields": "one partition after the other, of files of 256 MB together",
     "sluice.erasure.steps.landing:_find_other_subject_fields": SOUGHT,
     "sluice.erasure.steps.landing:_find_suppressed_records": SOUGHT,

@@ -15,25 +15,23 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
-from sluice.erasure import receiving, request_events, request_record, requests, vault
-from sluice.erasure.receiving import State
+from sluice.erasure import receiving, request_events, request_record, requests, searched_tables, vault
 from sluice.erasure.request_record import ErasureRequest
+from sluice.erasure.searched_tables import describe_request_table, request_declaration_key
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
 from sluice.record_states import INGESTED
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,16 +44,16 @@ def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     """Makes a request for each person in a declaration's new rows. If killed afterwards, the next run finds the same rows and makes none again."""
     records, graph = workspace.records, workspace.graph
     people: dict[Identifier, str] = {}
-    seen = receiving.read_request_table_states(records)
-    kept = {name: state for name, state in seen.items() if name in map(_request_declaration_key, graph.asking)}
+    seen = searched_tables.read_searched_tables(records) or {}
+    kept = {name: table for name, table in seen.items() if name in map(request_declaration_key, graph.asking)}
     for asking in graph.asking:
-        now = _compute_request_table_state(records.settings, graph, asking)
-        if now is not None and kept.get(_request_declaration_key(asking)) != now:
+        now = describe_request_table(records.settings, graph, asking)
+        if now is not None and kept.get(request_declaration_key(asking)) != now:
             people = dict.fromkeys(_find_new_requesters(workspace, asking), asking.reads) | people
-            kept[_request_declaration_key(asking)] = now
+            kept[request_declaration_key(asking)] = now
     made = list(_create_or_retry_requests(workspace, people, _find_latest_request_delivery(workspace))) if people else []
     if kept != seen:
-        receiving.write_request_table_states(records, kept)
+        searched_tables.write_searched_tables(records, kept)
     return made
 
 
@@ -78,21 +76,6 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
             )
         else:
             yield requests.advance_request_state(records, before, request_events.RECEIVED, f"asked again{_UP_TO}{latest}")
-
-
-def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
-    """Whether bronze has rows that have not been searched for requests yet. Reads the log, without Spark."""
-    seen = receiving.read_request_table_states(graph.records(settings)) if graph.asking else {}
-    return any(
-        _compute_request_table_state(settings, graph, one) not in (None, seen.get(_request_declaration_key(one)))
-        for one in graph.asking
-    )
-
-
-def _compute_request_table_state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State | None:
-    path = graph.location(settings, resolve_temporary_views(graph.unstored, asking.reads)[0])
-    mark = log.table_change_mark(path)
-    return None if mark is None else {"path": path, "mark": mark}
 
 
 def _find_latest_request_delivery(workspace: Workspace) -> int:
@@ -196,7 +179,3 @@ def _parse_request_watermark(request: ErasureRequest) -> float:
     noted = [re.search(rf"{_UP_TO}(\d+)\Z", event.note) for event in request.history]
     by_rows = request.history[0].note.startswith(_BY_ROWS)
     return max((float(one.group(1)) for one in noted if one), default=math.inf if by_rows else 0.0)
-
-
-def _request_declaration_key(asking: ErasureRequests) -> str:
-    return f"{asking.reads}.{asking.identifier[0]}: {asking.where}"

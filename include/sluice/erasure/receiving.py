@@ -1,41 +1,25 @@
-"""Receives and withdraws requests. A request holds pseudonyms; the identifiers themselves are checked and go into the vault.
-
-A request can be withdrawn while nothing has been done for it; only its history stays. The suppression of erased people can be lifted;
-they then come back by new data only. This module also keeps how far bronze was searched for rows that ask: after a withdrawal, it is
-searched again.
-"""
+"""Receives requests. A request holds pseudonyms; the identifiers themselves are checked and go into the vault."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
-import pyarrow as pa
-
-from sluice import delta_log, record_tables
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
-from sluice.durable_files import write_json_durably
-from sluice.erasure import ledger, request_events, request_record, requests, vault
+from sluice.erasure import request_events, requests, vault
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.ingest.ledger import read_delivery_ledger_columns
-from sluice.kept_files import KeptFileDamaged, load_kept_object
-from sluice.lake.commit_marks import format_commit_mark
-from sluice.open_tables import find_table_snapshot
-from sluice.pipeline_records import PipelineRecords
-from sluice.printable import count_noun
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
-from sluice.stores.opening import find_store_kind, is_store_url
+from sluice.stores.opening import is_searchable_location
 
 
 def _refuse_unsearched_store(settings: Settings) -> None:
-    if is_store_url(settings.lake) and not find_store_kind(settings.lake).tried:
+    if not is_searchable_location(settings.lake):
         raise UsageError(
             f"The lake {settings.lake} is on a store whose objects and former versions the scan cannot search, so that an erasure could not "
             f"be proved. No request was made. docs/stores.md lists the stores on which it can."
@@ -112,92 +96,3 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
     if not found:
         raise UsageError("No identifier was given. Give them on standard input, or in a file named by --subject-file.")
     return list(found)
-
-
-State = dict[str, str]
-"""path: that of a bronze table, so that `sluice.runs.due` can inspect it without declarations; mark: see `log.table_change_mark`."""
-
-
-def read_request_table_states(records: PipelineRecords) -> dict[str, Any]:
-    """The state of bronze that was last searched, by declaration."""
-    path = records.searched_tables_file
-    try:
-        return load_kept_object(path, request_events.SEARCHED_TABLES, "")
-    except (FileNotFoundError, KeptFileDamaged):
-        return {}  # everything is searched again
-
-
-def write_request_table_states(records: PipelineRecords, states: Mapping[str, Any]) -> None:
-    """Stores what was searched, atomically."""
-    path = records.searched_tables_file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_durably(path, states)
-
-
-def reset_request_table_states(records: PipelineRecords) -> None:
-    """Makes all rows be searched again: one may have been skipped because of a request that no longer exists."""
-    before = read_request_table_states(records)
-    if before:
-        write_request_table_states(records, {name: one | {"mark": ""} for name, one in before.items()})
-
-
-def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
-    """Withdraws a request for which nothing is done yet, without a JVM. Its identifiers leave the vault. Safe to repeat.
-
-    Raises UsageError if it was carried out or is under way: what is begun is finished.
-    """
-    found = request_record.read_erasure_request(records, request)
-    if found.is_withdrawn:
-        _forget_request_identifiers(records, request)  # a kill came right after it was recorded
-        return found
-    if found.rows_left_at is not None or found.state not in (request_events.RECEIVED, request_events.FAILED):
-        raise UsageError(
-            f"Request {request} is carried out: it is {found.state}. To let the person come back: sluice erase lift {request}"
-        )
-    if _is_propagation_begun(records, request):
-        raise UsageError(
-            f"Request {request} is being carried out. When that has ended (sluice erase run {records.pipeline}): sluice erase lift {request}"
-        )
-    kept = requests.mark_request_withdrawn(records, request)
-    _forget_request_identifiers(records, request)
-    return kept
-
-
-def _forget_request_identifiers(records: PipelineRecords, request: str) -> None:
-    vault.remove_vault_entry(records, request)
-    reset_request_table_states(records)
-
-
-def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
-    """Whether its people are on the suppression list, which is the first step, or a later step is done."""
-    if request in ledger.list_begun_requests(records):
-        return True
-    listed = find_table_snapshot(records.suppression_list)
-    return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
-
-
-def lift_suppression(records: PipelineRecords, request: str) -> int:
-    """Lifts a request's entries, without a JVM. Returns how many. What had been delivered before stays out. Call this under the lease.
-
-    Raises UsageError if the request was not carried out, and SluiceError if another process is writing the list.
-    """
-    found = request_record.read_erasure_request(records, request)
-    # A request whose scan found something was still carried out.
-    if found.rows_left_at is None:
-        raise UsageError(f"Request {request} is '{found.shown_state}': nobody was erased by it, so there is nothing to lift.")
-    if found.is_lifted:
-        return 0
-    lifted = _lift_suppression_entries(records, request)
-    requests.add_request_event(records, request, request_events.LIFTED, f"{count_noun(lifted, 'entry')} of the suppression list")
-    return lifted
-
-
-def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
-    path = records.suppression_list
-    if not delta_log.is_delta_table(path):
-        return 0
-    numbers = read_delivery_ledger_columns(records.delivery_ledger, ["delivery"])["delivery"].to_pylist()
-    lifted = {"lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
-    given = pa.Table.from_pylist([{"request": request, **lifted}])
-    note = format_commit_mark(flow="suppression", lifted=request)
-    return record_tables.update_record_rows(path, given, "t.request = s.request AND t.lifted_at IS NULL", list(lifted), note)

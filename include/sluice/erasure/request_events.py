@@ -45,9 +45,6 @@ SCANNED_AGAIN_AFTER = timedelta(days=30)
 KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
 """How long after its first certificate a request's identifiers are kept: the second scan may be late, or undecided at first."""
 
-SEARCHED_TABLES = "where requests were looked for"
-"""What an error about `PipelineRecords.searched_tables_file` calls it."""
-
 
 def name_erasure_flow(changed: str) -> str:
     """Returns the flow's name in commits and reports of an erasure. changed: the table or place that is changed, or the request."""

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sluice.erasure.request_events import SEARCHED_TABLES
+from sluice.erasure import searched_tables
 from sluice.erasure.request_record import ErasureRequest, NextAction, list_erasure_requests
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.kept_files import KeptFileDamaged, load_kept_json
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
 
@@ -76,16 +75,7 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
 
     That is so if a table was searched for requests before, and has changed since.
     """
-    path = records.searched_tables_file
-    if not path.is_file():
-        return False
-    from sluice.lake import log  # imported here, because Airflow parses this module
-
-    try:
-        seen = load_kept_json(path, SEARCHED_TABLES, "", lambda said: list(said.values()))
-    except KeptFileDamaged:
-        return True  # the next run searches everything again and rewrites the file
-    return any(log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
+    return searched_tables.may_hold_unseen_requests(records)
 
 
 def summarize_erasure_requests(

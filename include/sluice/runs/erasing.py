@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.erasure import searched_tables
 from sluice.errors import SluiceError, StageEnded, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
@@ -22,7 +23,6 @@ from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.declare.assembly.graph import Graph
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
@@ -55,19 +55,12 @@ def run_erase_stage(
         for request in approve_requests(records, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
     found = due.find_due_requests(records, datetime.now(UTC), requests)
-    if not found.now and (requests or not _may_hold_unseen_requests(settings, graph)):
+    if not found.now and (requests or not searched_tables.has_unseen_request_rows(settings, graph)):
         report = job.empty_run_report(asked)
     else:
         report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
     vault_expiry.forget_expired_identifiers(records)
     return {**report, "requests": due.summarize_erasure_requests(records, requests)}
-
-
-def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
-    """Whether bronze may hold rows that are unread requests."""
-    from sluice.erasure import asking
-
-    return asking.has_unseen_request_rows(settings, graph)
 
 
 def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
@@ -183,7 +176,7 @@ def is_nobody_to_erase(workspace: Workspace) -> bool:
     """Whether the stage `propagate_deletions` finds nothing that only Spark can do: no request, no source whose rows grow too old, no catalog."""
     return not (
         due.find_due_requests(workspace.records, datetime.now(UTC)).now
-        or _may_hold_unseen_requests(workspace.settings, workspace.graph)
+        or searched_tables.has_unseen_request_rows(workspace.settings, workspace.graph)
         or any(source.keep_for for source in workspace.graph.sources.values())
         or workspace.settings.catalog
     )

@@ -55,6 +55,11 @@ def find_place_scheme(location: str) -> str | None:
     return found[1] if found else None
 
 
+def is_searchable_location(url: str) -> bool:
+    """Whether the scan of an erasure can search what lies there: a disk, or a store on which Sluice's tests run."""
+    return not is_store_url(url) or find_store_kind(url).tried
+
+
 def find_store_kind(url: str) -> StoreKind:
     """The kind of store of a URL. Raises UsageError if there is none of its scheme."""
     scheme = url.partition("://")[0]

@@ -15,7 +15,17 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import asking, receiving, request_events, request_record, requests, vault
+from sluice.erasure import (
+    asking,
+    lifting,
+    receiving,
+    request_events,
+    request_record,
+    requests,
+    searched_tables,
+    vault,
+    withdrawing,
+)
 from sluice.erasure.subjects import closure, link_rows, settling
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.link_rows import LinkRows
@@ -217,12 +227,12 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     asked = Lakehouse(
         club.settings, club.spark, build_declaration_graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS, [said])
     )
-    assert asking.create_requests_from_rows(asked.workspace()) == [] and not asking.has_unseen_request_rows(
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(
         asked.settings, asked.graph
     )
     _hand_out(club, ("fay", 9, "gone@example.org", "2026-01-01"), ("gus", 8, "gone@example.org", "2026-01-01"))
     club.run("bronze")
-    assert asking.has_unseen_request_rows(asked.settings, asked.graph)
+    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph)
     made, other = asking.create_requests_from_rows(asked.workspace())
     assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.records, of.request)] == ["fay", "gus"]
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
@@ -236,11 +246,11 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert [one.value for one in vault.read_vault_identifiers(club.records, made.request)] == ["hal"]
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
-    receiving.withdraw_erasure_request(club.records, made.request)
-    assert asking.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(
+    withdrawing.withdraw_erasure_request(club.records, made.request)
+    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(
         PipelineRecords(asked.settings, "club")
     )
-    assert asking.create_requests_from_rows(asked.workspace()) == [] and not asking.has_unseen_request_rows(
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(
         asked.settings, asked.graph
     )
     DeltaTable(club.workspace().path("handed_out")).delete("user_id = 'hal'")
@@ -253,7 +263,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
         club.run("bronze")
     (again,) = asking.create_requests_from_rows(asked.workspace())
     assert [one.value for one in vault.read_vault_identifiers(club.records, again.request)] == ["hal"]
-    receiving.withdraw_erasure_request(club.records, again.request)
+    withdrawing.withdraw_erasure_request(club.records, again.request)
     assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
     vault.store_vault_entry(club.records, again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
@@ -262,7 +272,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     club.run("bronze")
     (last,) = asking.create_requests_from_rows(asked.workspace())
     assert last.request != again.request and last.withdrawn_at is None
-    receiving.withdraw_erasure_request(club.records, last.request)
+    withdrawing.withdraw_erasure_request(club.records, last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
@@ -297,7 +307,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
     requests.advance_request_state(club.records, request, request_events.LOGICALLY)
-    assert receiving.lift_suppression(club.records, request) > 0
+    assert lifting.lift_suppression(club.records, request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")

@@ -21,7 +21,18 @@ from tests.commands import Call
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.subjects import SUPPRESSION_KEY
-from sluice.erasure import asking, prevention, receiving, request_events, request_record, requests, vault
+from sluice.erasure import (
+    asking,
+    lifting,
+    prevention,
+    receiving,
+    request_events,
+    request_record,
+    requests,
+    searched_tables,
+    vault,
+    withdrawing,
+)
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
@@ -174,7 +185,7 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     requests.advance_request_state(records, by_rows, request_events.FAILED, "several people's")
     requests.advance_request_state(records, by_rows, request_events.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
-        receiving.withdraw_erasure_request(records, one.request)
+        withdrawing.withdraw_erasure_request(records, one.request)
     assert asking._compute_request_watermarks(workspace) == {
         by_hand.pseudonyms[0]: 0,
         by_rows.pseudonyms[0]: 7,
@@ -194,20 +205,20 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
-    assert not asking.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(records), (
+    assert not searched_tables.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(records), (
         "there is no bronze"
     )
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
-    assert asking.has_unseen_request_rows(settings, asking_graph)
+    assert searched_tables.has_unseen_request_rows(settings, asking_graph)
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
     assert (
-        not asking.has_unseen_request_rows(settings, asking_graph)
+        not searched_tables.has_unseen_request_rows(settings, asking_graph)
         and not due.may_hold_unseen_requests(records)
         and asking.create_requests_from_rows(workspace) == []
     )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
+    assert searched_tables.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
     refused = request_record.list_erasure_requests(records)[0]
     requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
@@ -330,10 +341,10 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody was erased by it"):
-        receiving.lift_suppression(records, made.request)
+        lifting.lift_suppression(records, made.request)
     requests.advance_request_state(records, made, request_events.LOGICALLY)
     requests.advance_request_state(records, made, request_events.FAILED, "a scan found something")
-    assert [receiving.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
+    assert [lifting.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
@@ -363,11 +374,11 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     made, begun, done = (_receive(settings, club) for _ in range(3))
     write_deltalake(records.suppression_list, pa.table({"domain": ["user_id"], "request": [begun.request]}))
     requests.advance_request_state(records, done, request_events.LOGICALLY)
-    taken = [receiving.withdraw_erasure_request(records, made.request) for _ in range(2)]
+    taken = [withdrawing.withdraw_erasure_request(records, made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == request_events.RECEIVED
     assert not vault.has_vault_entry(records, made.request) and vault.has_vault_entry(records, begun.request)
     vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
-    receiving.withdraw_erasure_request(records, made.request)
+    withdrawing.withdraw_erasure_request(records, made.request)
     assert not vault.has_vault_entry(records, made.request)
     assert [one.request for one in request_record.list_waiting_requests(records)] == [begun.request]
     assert made.request not in due.find_due_requests(records, datetime.now(UTC)).now
@@ -377,11 +388,11 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
         "the other one is approved"
     )
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        receiving.lift_suppression(records, made.request)
+        lifting.lift_suppression(records, made.request)
     with pytest.raises(UsageError, match="is being carried out"):
-        receiving.withdraw_erasure_request(records, begun.request)
+        withdrawing.withdraw_erasure_request(records, begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
-        receiving.withdraw_erasure_request(records, done.request)
+        withdrawing.withdraw_erasure_request(records, done.request)
 
 
 def test_a_lake_on_a_store_that_nobody_can_search_takes_no_request(settings: Settings, club: Graph) -> None:

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
-from sluice.erasure import asking, receiving, request_events, request_record, requests
+from sluice.erasure import receiving, request_events, request_record, requests, searched_tables
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -63,7 +63,7 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
         return job.empty_run_report(job.JobRequest("gym", ERASE))
 
     monkeypatch.setattr(job, "run_under_lease", under_lease)
-    monkeypatch.setattr(asking, "has_unseen_request_rows", lambda *_: True)
+    monkeypatch.setattr(searched_tables, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
         requests.advance_request_state(PipelineRecords(settings, "gym"), request, request_events.LOGICALLY, physical_due_at=soon)

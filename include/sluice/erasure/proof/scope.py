@@ -30,7 +30,7 @@ from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.root_folders import LANDING, RELEASED, SCANNED_ROOTS, RootFolder
 from sluice.settings import AIRFLOW_HOMES, Settings
 from sluice.spark_process import find_spark_properties_file
-from sluice.stores.opening import find_store_kind, is_store_url
+from sluice.stores.opening import is_searchable_location
 
 _NO_DELIMITER = "\x1f"
 
@@ -40,7 +40,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
 
     Raises ValueError if the lake is on a store of a kind that the scan does not read.
     """
-    if is_store_url(settings.lake) and not find_store_kind(settings.lake).tried:
+    if not is_searchable_location(settings.lake):
         raise ValueError(f"the lake {settings.lake} is on a store of a kind that the scan does not read")
     state, records = settings.state, graph.records(settings)
     clocks = find_table_clocks(settings, graph).values()

@@ -14,7 +14,7 @@ from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.delta_log import LOG
-from sluice.erasure import asking, request_record
+from sluice.erasure import request_record, searched_tables
 from sluice.errors import SluiceError
 from sluice.flows.progress import positions
 from sluice.flows.progress.positions import StreamPosition
@@ -93,7 +93,7 @@ class FlowNews:
 
     def deletions_wait(self) -> bool:
         """Whether an erasure request waits, or may be among what was delivered."""
-        if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
+        if searched_tables.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
         folder = self._workspace.records.erasure_requests
         state = _read_folder_state(folder)

@@ -11,6 +11,7 @@ from tests.conftest import Lakehouse
 from pipelines.gym import maker
 from sluice.cli.tables.upkeep import vacuum
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.erasure import searched_tables
 from sluice.errors import LeaseHeld
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import erasing
@@ -103,7 +104,7 @@ def test_whoever_removes_files_needs_the_lease(
 ) -> None:
     """Each way to VACUUM, before its first commit."""
     monkeypatch.setattr(Settings, "current", lambda: settings)
-    monkeypatch.setattr(erasing, "_may_hold_unseen_requests", lambda settings, graph: True)
+    monkeypatch.setattr(searched_tables, "has_unseen_request_rows", lambda settings, graph: True)
     remove: Callable[[], object] = {
         "stage": lambda: run_recorded_stage(settings, JobRequest("gym", "vacuum")),
         "command": lambda: vacuum("gym"),
