@@ -18,11 +18,11 @@ ASKED_FOR = timedelta(hours=23)
 class ApprovalStep(ApprovalOperator):
     """Waits until somebody approves or rejects. If no request waits for approval, it is skipped with the tasks after it.
 
-    pipeline: the one whose requests are meant; due: the task whose XCom lists them.
+    pipeline: the one whose requests are meant; listed_by: the task whose XCom lists them.
     """
 
-    def __init__(self, *, pipeline: str, due: str, **options: Any) -> None:
-        ids = f"{{{{ (ti.xcom_pull(task_ids='{due}') or {{}}).get('unapproved', []) | join(', ') }}}}"
+    def __init__(self, *, pipeline: str, listed_by: str, **options: Any) -> None:
+        ids = f"{{{{ (ti.xcom_pull(task_ids='{listed_by}') or {{}}).get('unapproved', []) | join(', ') }}}}"
         super().__init__(
             subject=f"Erase people from {pipeline}?",
             body=f"Requests: {ids}. Erased data cannot be recovered.",
@@ -31,10 +31,10 @@ class ApprovalStep(ApprovalOperator):
             execution_timeout=None,
             **options,
         )
-        self.due = due
+        self.listed_by = listed_by
 
     def execute(self, context: Context) -> Any:
         """Ask. Raises AirflowSkipException if there is nothing to approve."""
-        if not (context["ti"].xcom_pull(task_ids=self.due) or {}).get("unapproved"):
+        if not (context["ti"].xcom_pull(task_ids=self.listed_by) or {}).get("unapproved"):
             raise AirflowSkipException("No request waits for approval.")
         return super().execute(context)

@@ -1,8 +1,6 @@
 """The DAG `erasure`: carries out what is due of erasure requests, for every pipeline, daily and when triggered.
 
-Only ids of requests are in a run's conf, its XCom, its rendered fields and its logs.
-
-The form of the DAG `erasure`: ids of requests, and nothing that could be an identifier.
+A run's conf, its XCom, its rendered fields and its logs hold ids of requests, and nothing that could be an identifier.
 """
 
 from __future__ import annotations
@@ -80,20 +78,21 @@ class DueOperator(BaseOperator):
 class EraseOperator(SluiceSparkSubmitOperator):
     """Runs the job that erases and certifies, for the requests that the task `due` lists. Returns the job's report.
 
-    which: `now` or `unapproved`, an entry of that task's XCom. Raises AirflowSkipException if it is empty and there are no unread rows.
+    which: `now` or `unapproved`, an entry of that task's XCom. listed_by: that task's id. Raises AirflowSkipException if the entry is empty
+    and there are no unread rows.
     """
 
     operator_extra_links = (SparkLog(),)
 
-    def __init__(self, *, which: str, due: str, **options: Any) -> None:
+    def __init__(self, *, which: str, listed_by: str, **options: Any) -> None:
         super().__init__(stage=ERASE, **options)
         self.which = which
-        self.due = due
+        self.listed_by = listed_by
         self._requests: list[str] = []
 
     def execute(self, context: Context) -> Any:
         """Submit the job for what is due."""
-        found = context["ti"].xcom_pull(task_ids=self.due) or {}
+        found = context["ti"].xcom_pull(task_ids=self.listed_by) or {}
         everything = self.which == NOW and found.get(BY_DATA)
         self._requests = [] if everything else found.get(self.which) or []
         if not self._requests and not everything:
@@ -148,14 +147,14 @@ def erasure_dag(schedule: str = "0 5 * * *", owner: str = "sluice") -> DAG:
 
 
 def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
-    due = DueOperator(
+    listing = DueOperator(
         task_id="due",
         task_display_name=f"{pipeline}: what is due",
         pipeline=pipeline,
         execution_timeout=timedelta(minutes=5),
         doc_md="Reads the requests, and alerts about those whose deadline is near. Skips the rest if nothing is due.",
     )
-    chain(due, _erase_task(pipeline, "erase", "erase and certify", NOW, due.task_id))
+    chain(listing, _erase_task(pipeline, "erase", "erase and certify", NOW, listing.task_id))
     if asks_first and airflow_line() == 3:
         from orchestration.erasure.approval import ApprovalStep
 
@@ -163,16 +162,16 @@ def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
             task_id="approve",
             task_display_name=f"{pipeline}: approve",
             pipeline=pipeline,
-            due=due.task_id,
+            listed_by=listing.task_id,
             doc_md="Waits for somebody to approve. After a rejection, or without an answer for 23 hours, the next run asks again.",
         )
-        chain(due, approve, _erase_task(pipeline, "erase_approved", "erase what was approved", UNAPPROVED, due.task_id))
+        chain(listing, approve, _erase_task(pipeline, "erase_approved", "erase what was approved", UNAPPROVED, listing.task_id))
 
 
-def _erase_task(pipeline: str, name: str, title: str, which: str, due: str) -> EraseOperator:
+def _erase_task(pipeline: str, name: str, title: str, which: str, listed_by: str) -> EraseOperator:
     options: dict[str, Any] = {"pool": airflow_pool_name(pipeline), "doc_md": _ERASE, "execution_timeout": timedelta(hours=12)}
     return EraseOperator(
-        task_id=name, task_display_name=f"{pipeline}: {title}", pipeline=pipeline, which=which, due=due, **options
+        task_id=name, task_display_name=f"{pipeline}: {title}", pipeline=pipeline, which=which, listed_by=listed_by, **options
     )
 
 

@@ -90,7 +90,7 @@ def _judge_control(records: PipelineRecords, request: ErasureRequest, found: Era
     before = canary.read_planted_counts(records, request.control) or _find_earlier_control_counts(records, request.request)
     hits, again = found.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
-    locations = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
+    locations = sorted({(hit.root, found.hash_path(hit.path), hit.decoder) for hit in hits})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
     if after and request.must_bytes_stay(datetime.now(UTC)):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
@@ -120,7 +120,7 @@ def _build_certificate_record(
 ) -> dict[str, Any]:
     result = found.result
     control = _judge_control(records, request, found)
-    stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
+    stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hash_path)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and not request.certifications:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
@@ -147,7 +147,7 @@ def _build_certificate_record(
         "bytes": result.bytes,
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
-        "undeclared": [{"root": one.root, "path": found.hidden(one.path)} for one in found.undeclared],
+        "undeclared": [{"root": one.root, "path": found.hash_path(one.path)} for one in found.undeclared],
         "exceptions": _list_certificate_exceptions(records, graph, request, found),
         "sluice": __version__,
         "scanner": checking.hash_scanner_source(),
@@ -191,7 +191,7 @@ class ErasureEvidence:
 
     rows: what queries return. result: that of the scan. shared: see `SoughtNeedles`. witnessed: by kind of store, how often another
     canary was found that was planted for this scan. tables: their versions. policy: a hash that shows whether the relevant declarations
-    have changed. hidden: replaces a path in a record.
+    have changed. hash_path: makes what a record says in place of a path.
     """
 
     rows: ScanResult
@@ -202,7 +202,7 @@ class ErasureEvidence:
     acknowledged: Sequence[str]
     tables: dict[str, int | None]
     policy: str
-    hidden: Callable[[str], str]
+    hash_path: Callable[[str], str]
 
     def about_request(self, request: ErasureRequest) -> ErasureEvidence:
         """The part of the evidence about one request and its canary."""
@@ -228,7 +228,7 @@ def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[Era
             name: log.latest_table_version(path) for name, path in sorted(scope.find_searched_tables(settings, graph).items())
         },
         policy=_hash_policy(settings, graph),
-        hidden=stamps.make_path_hasher(records),
+        hash_path=stamps.make_path_hasher(records),
     )
 
 

@@ -92,8 +92,8 @@ def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[st
     wanted = sought.collect_sought_needles(settings, graph, [request])
     rows = sought.query_sought_rows(settings, graph, wanted)
     result = sought.scan_all_roots(settings, graph, wanted)
-    others, hidden = len(scope.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
-    now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
+    others, hash_path = len(scope.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
+    now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hash_path)
     report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
     report["differs"] = _describe_differences(record, now, result)
 

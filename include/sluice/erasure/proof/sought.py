@@ -21,6 +21,7 @@ from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.proof import scope
+from sluice.erasure.proof.table_clocks import find_table_clocks
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
@@ -73,9 +74,7 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
 
 def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Searches the rows that queries of the current tables return."""
-    return _search_current_rows(
-        scope.find_searched_tables(settings, graph), sought.person, scope.find_table_clocks(settings, graph)
-    )
+    return _search_current_rows(scope.find_searched_tables(settings, graph), sought.person, find_table_clocks(settings, graph))
 
 
 def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:

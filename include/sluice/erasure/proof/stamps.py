@@ -29,9 +29,9 @@ def build_stamps(
     result: ScanResult,
     control: dict[str, Any],
     undeclared: int,
-    hidden: Callable[[str], str],
+    hash_path: Callable[[str], str],
 ) -> dict[str, Any]:
-    """Builds the two stamps, for queries and for bytes. hidden: see `make_path_hasher`.
+    """Builds the two stamps, for queries and for bytes. hash_path: see `make_path_hasher`.
 
     undeclared: how many paths below the roots no declaration accounts for. Erasures do not reach them, and nobody knows how they name
     people.
@@ -45,14 +45,14 @@ def build_stamps(
     return {
         "logical": {
             "verdict": asked,
-            "hits": _list_named_hits(rows.of_person(), hidden),
-            "unread": _list_named_unread_files(rows, hidden),
+            "hits": _list_named_hits(rows.of_person(), hash_path),
+            "unread": _list_named_unread_files(rows, hash_path),
         },
         "physical": {
             "verdict": find_worst_verdict(scanned, control["verdict"]),
-            "hits": _list_named_hits(result.of_person(), hidden),
+            "hits": _list_named_hits(result.of_person(), hash_path),
             "found": sum(hit.times for hit in result.of_person()),
-            "unread": _list_named_unread_files(result, hidden),
+            "unread": _list_named_unread_files(result, hash_path),
             "undeclared": undeclared,
             "nothing_sought": blind,
             "due_at": request.physical_due_at,
@@ -65,11 +65,11 @@ def find_worst_verdict(*verdicts: str) -> str:
     return next((one for one in (FAIL, DUE, INCONCLUSIVE) if one in verdicts), PASS)
 
 
-def _list_named_hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dict[str, Any]]:
+def _list_named_hits(found: list[Hit], hash_path: Callable[[str], str]) -> list[dict[str, Any]]:
     return [
         {
             "root": hit.root,
-            "path": hidden(hit.path),
+            "path": hash_path(hit.path),
             "decoder": hit.decoder,
             "column": hit.column,
             "kind": hit.kind,
@@ -79,15 +79,15 @@ def _list_named_hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dic
     ]
 
 
-def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) -> list[dict[str, Any]]:
-    return [{"root": one.root, "path": hidden(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
+def _list_named_unread_files(found: ScanResult, hash_path: Callable[[str], str]) -> list[dict[str, Any]]:
+    return [{"root": one.root, "path": hash_path(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
 
 
 def make_path_hasher(records: PipelineRecords) -> Callable[[str], str]:
     """Returns the function that replaces paths in a record: they may name people, and without the key no guess can be tested."""
     key = secrets.read_suppression_key(records.settings, records.suppression_list)
 
-    def hidden(path: str) -> str:
+    def hash_path(path: str) -> str:
         return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]
 
-    return hidden
+    return hash_path

@@ -38,7 +38,8 @@ def find_batch_scope(workspace: Workspace, source: Source, rows: DataFrame) -> D
         _find_source_scope(workspace, one, [row for row in touched if row.source == one.name])
         for one in feeding_sources(workspace, source)
     ]
-    fresh, dead = ({delivery for scope in scopes for delivery in getattr(scope, of)} for of in ("fresh", "dead"))
+    fresh = {delivery for scope in scopes for delivery in scope.fresh}
+    dead = {delivery for scope in scopes for delivery in scope.dead}
     return DeliveryScope(tuple(sorted(fresh)), tuple(sorted(dead)))
 
 

@@ -1,10 +1,10 @@
-"""What a certificate is about, as a reader without Spark can tell it."""
+"""Of what time a row is, as a reader without Spark can tell it from the declaration."""
 
 from __future__ import annotations
 
 import pytest
 
-from sluice.erasure.proof import scope
+from sluice.erasure.proof import table_clocks
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from sluice.erasure.proof import scope
     ],
 )
 def test_of_what_time_a_row_is_can_be_told_by_a_column(text: str, column: str | None, per_second: float) -> None:
-    assert scope.parse_instant_expression(text) == (column, per_second)
+    assert table_clocks.parse_instant_expression(text) == (column, per_second)
