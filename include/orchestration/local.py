@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
+from orchestration.airflow_line import airflow_line
 from orchestration.backfill import process
 from orchestration.backfill.arguments import translate_airflow_arguments
 from orchestration.backfill.checks import wait_for_dag_of_checkout
 from orchestration.erasure.ids import DAG_ID, refuse_identifiers_in_arguments
-from orchestration.line import airflow_line
 from orchestration.rest.client import Client
 from orchestration.server.deployed import deployed_airflow_address, deployed_command_environment
 from orchestration.server.home import (

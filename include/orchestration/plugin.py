@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from orchestration.airflow_line import airflow_line
 from orchestration.erasure.ids import RequestIdsOnly
-from orchestration.line import airflow_line
 from orchestration.server import sqlite
 from orchestration.ui import PAGES, render_history_page, stage_task_links
 from sluice.settings import Settings, list_pipeline_names

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.printable import count_noun
 from sluice.settings import Settings, list_pipeline_names

@@ -15,11 +15,11 @@ import pytest
 from tests.checkout import ROOT
 from tests.commands import Call, call_command
 
+from orchestration.airflow_line import airflow_line
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
 from orchestration.backfill.arguments import translate_airflow_arguments
 from orchestration.backfill.through_airflow import BackfillRequest, find_failure_reason
-from orchestration.line import airflow_line
 from orchestration.rest.client import DagMissing
 from sluice.declare.interval import Interval
 from sluice.declare.schedule_intervals import data_intervals_starting_within, whole_days_replayed

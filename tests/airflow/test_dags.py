@@ -115,7 +115,7 @@ def test_what_a_pipeline_publishes_has_a_task_that_announces_it(dags: dict[str, 
 
 @pytest.mark.parametrize("most", [6, 7])
 def test_thresholds_reach_the_tasks_and_the_deadline_the_dag(checkout: Checkout, most: int) -> None:
-    from orchestration.line import airflow_line
+    from orchestration.airflow_line import airflow_line
     from orchestration.medallion import medallion_dag
     from pipelines.gym.pipeline import PIPELINE
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from orchestration import local
+from orchestration.airflow_line import airflow_line
 from orchestration.backfill.checks import find_airflow_with_dag
-from orchestration.line import airflow_line
 from orchestration.server import deployed
 from orchestration.server.deployed import SERVICE_USER
 from sluice.errors import SluiceError, UsageError

@@ -119,7 +119,7 @@ def test_every_task_says_what_it_is_and_tells_of_its_failure(asks_first: DAG) ->
 
 
 def test_approval_is_a_step_of_airflow_3_and_only_where_it_is_asked_for(asks_first: DAG) -> None:
-    from orchestration.line import airflow_line
+    from orchestration.airflow_line import airflow_line
 
     if airflow_line() == 2:
         assert "gym.approve" not in {task.task_id for task in asks_first.tasks}
@@ -226,7 +226,7 @@ def records(checkout: Checkout) -> Iterator[Path]:
 def test_the_job_is_told_ids_and_nothing_else(asks_first: DAG, records: Path, task: str, which: str, approved: bool) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    from orchestration.line import airflow_line
+    from orchestration.airflow_line import airflow_line
 
     if approved and airflow_line() == 2:
         pytest.skip("Airflow 2 has no approval step")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from orchestration import line
+from orchestration import airflow_line
 from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, make_airflow_client
 from orchestration.server import supervisor
 from orchestration.server.home import (
@@ -84,7 +84,7 @@ def test_a_line_that_is_not_set_up_is_refused_with_what_to_do(told: Callable[...
 
 @pytest.mark.parametrize(("version", "folder"), [("2.11.2", "airflow2"), ("3.3.2", "airflow")])
 def test_each_line_has_its_home_and_its_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, folder: str) -> None:
-    monkeypatch.setattr(line.importlib.metadata, "version", lambda _: version)
+    monkeypatch.setattr(airflow_line.importlib.metadata, "version", lambda _: version)
     settings = replace(Settings.current(), root=tmp_path)
     assert local_airflow_home(settings) == tmp_path / ".sluice" / folder
     parts = supervisor.airflow_part_commands(18100)
@@ -102,9 +102,9 @@ def test_each_line_has_its_home_and_its_parts(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_line_that_sluice_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line.importlib.metadata, "version", lambda _: "4.0.0")
+    monkeypatch.setattr(airflow_line.importlib.metadata, "version", lambda _: "4.0.0")
     with pytest.raises(SluiceError, match=r"Airflow 4\.0\.0 is installed; Sluice runs on the lines 2 and 3"):
-        line.airflow_line()
+        airflow_line.airflow_line()
 
 
 def test_the_password_is_in_no_command_line_while_the_home_is_made(checkout: Checkout, tmp_path: Path) -> None:

@@ -378,14 +378,14 @@ def test_no_text_of_a_user_gets_into_the_run_identity(checkout: Checkout) -> Non
 
 def run_here(dag: Any, logical_date: datetime | None) -> Any:
     """A run of the DAG in this process; Airflow 2 has another word for the date, and no run without one."""
-    from orchestration.line import airflow_line
+    from orchestration.airflow_line import airflow_line
 
     return dag.test(logical_date=logical_date) if airflow_line() == 3 else dag.test(execution_date=logical_date)
 
 
 @pytest.mark.parametrize("logical_date", [None, datetime(2026, 1, 5, 2, tzinfo=UTC)], ids=["manual", "dated"])
 def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, logical_date: datetime | None) -> None:
-    from orchestration.line import airflow_line
+    from orchestration.airflow_line import airflow_line
 
     if airflow_line() == 3:
         from airflow.dag_processing.dagbag import DagBag

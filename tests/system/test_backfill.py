@@ -17,7 +17,7 @@ import pytest
 from tests.system.running import ROOT, Checkout, make_checkout, unpause
 from tests.waiting import until, wait_past_schedule
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import OPEN_STATES, Client
 

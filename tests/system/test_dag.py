@@ -19,7 +19,7 @@ from tests.system.browser import Browser, missing
 from tests.system.running import Checkout, ended, make_checkout, run_to_end, unpause
 from tests.waiting import is_alive, until, wait_past_schedule
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import LOGIN, LocalAirflow, local_airflow_password
 from orchestration.rest.client import Client
 from sluice.column_origins import Origin, TableOrigins, TracedColumn

@@ -11,7 +11,7 @@ import pytest
 from tests.system.running import Checkout, ended, make_checkout, unpause
 from tests.waiting import is_alive, until
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
 from orchestration.server.home import DEFERRABLE_BY_DEFAULT, local_airflow_home

@@ -14,7 +14,7 @@ import pytest
 from tests.system.running import ROOT, Checkout, ended, make_checkout, unpause
 from tests.waiting import until
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
 from orchestration.server.home import local_airflow_home

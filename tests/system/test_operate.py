@@ -23,7 +23,7 @@ from tests.system.running import ROOT, make_checkout
 from tests.waiting import until, wait_past_schedule
 
 from demonstrations.tour_report import compare_with_truth
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES
 from orchestration.server.free_ports import find_free_port

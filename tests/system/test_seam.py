@@ -21,7 +21,7 @@ import pytest
 from tests.system.running import ROOT, Checkout, list_paths_below, make_checkout, run_to_end, unpause
 from tests.waiting import until
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.local import LocalAirflow, find_running_airflow
 from orchestration.rest.client import Client
 from orchestration.server.home import SPARK_CONNECTION, local_airflow_home, local_airflow_process_environment

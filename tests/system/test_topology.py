@@ -25,7 +25,7 @@ from tests.system.deployment import ROOT, Deployment, postgres_program
 from tests.system.running import ended, list_paths_below
 from tests.waiting import until, wait_past_schedule
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.rest.client import Client
 from orchestration.rest.versions import make_airflow_client
 from orchestration.server import environment_file

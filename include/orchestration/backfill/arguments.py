@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
+from orchestration.airflow_line import airflow_line
 from orchestration.backfill.checks import refuse_backfill_that_cannot_start
-from orchestration.line import airflow_line
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.declare.interval import Interval, parse_date, parse_instant
 from sluice.declare.schedule_intervals import data_intervals_starting_within

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client, DagMissing
 from orchestration.server.deployed import deployed_airflow_address, deployed_airflow_client
 from orchestration.server.home import local_airflow_environment, prepare_local_airflow

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from orchestration.airflow_line import airflow_line
 from orchestration.backfill.checks import (
     backfill_cancel_command,
     find_active_backfills,
@@ -21,7 +22,6 @@ from orchestration.backfill.checks import (
 )
 from orchestration.backfill.process import refuse_second_process, start_backfill_process, stop_backfill_process
 from orchestration.backfill.without_airflow import replay_by_spark_submit
-from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, dag_run_path
 from sluice.declare.interval import Interval
 from sluice.declare.schedule_intervals import whole_days_replayed

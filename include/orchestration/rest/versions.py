@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any, cast
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.rest.client import Client, NotFound, dag_run_path
 from sluice.errors import SluiceError
 

@@ -11,7 +11,7 @@ import os
 import urllib.parse
 from pathlib import Path
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.rest.client import Client
 from orchestration.rest.versions import ClientOfAirflow3, make_airflow_client
 from orchestration.server.home import LOGIN

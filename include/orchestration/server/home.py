@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestration.line import airflow_line, airflow_version
+from orchestration.airflow_line import airflow_line, airflow_version
 from sluice.doctor import AIRFLOW_PORT
 from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.errors import SluiceError

@@ -19,7 +19,7 @@ from typing import IO
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from orchestration.server.home import DEFERRABLE_BY_DEFAULT, LOOPBACK, airflow_command
 from sluice.durable_files import write_json_durably
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped]  # it ships no types
 from airflow.providers.common.compat.sdk import conf
 
-from orchestration.line import airflow_line
+from orchestration.airflow_line import airflow_line
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import PRIVATE
