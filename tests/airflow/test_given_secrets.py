@@ -51,9 +51,9 @@ def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which tasks of this test leave their secrets. In the machine's, tasks of other suites remove what is left."""
-    from orchestration.spark_submit import given_to_job
+    from orchestration.spark_submit import job_secrets
 
-    monkeypatch.setattr(given_to_job, "_memory_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(job_secrets, "_memory_folder", lambda: str(tmp_path))
     return tmp_path
 
 
@@ -132,13 +132,13 @@ def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: 
 
 def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path, memory: Path) -> None:
     """Airflow may kill a task whose driver lives on, and needs its keys for the next batch."""
-    from orchestration.spark_submit import given_to_job
+    from orchestration.spark_submit import job_secrets
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     folder = memory / f"sluice-given-{ended.pid}-{datetime.now(UTC).timestamp():.0f}"
     folder.mkdir(mode=0o700)
-    job = subprocess.Popen(["sleep", "600"], env={**os.environ, given_to_job.SECRETS_VARIABLE: str(folder)})
+    job = subprocess.Popen(["sleep", "600"], env={**os.environ, job_secrets.SECRETS_VARIABLE: str(folder)})
     try:
         operator.execute(CONTEXT)
         assert folder.exists()
@@ -150,11 +150,11 @@ def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path
 
 
 def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestration.spark_submit import given_to_job
+    from orchestration.spark_submit import job_secrets
 
     def broken(*_: object) -> None:
         raise NameError("tabel")
 
-    monkeypatch.setattr(given_to_job, "load_declaration_graph", broken)
+    monkeypatch.setattr(job_secrets, "load_declaration_graph", broken)
     operator.execute(CONTEXT)
     assert told(records)["given"]["files"] == {}

@@ -176,7 +176,7 @@ WRITE_BY_THEMSELVES = {
     "orchestration.server.environment_file": "it runs where nothing is installed, and never overwrites",
     "orchestration.server.standalone_cluster": "a Python in a folder that is gone with the cluster",
     "orchestration.server.deployment": "files in a folder that is gone with the command that reads them",
-    "orchestration.spark_submit.given_to_job": "files in memory, in a folder that is gone with the job",
+    "orchestration.spark_submit.job_secrets": "files in memory, in a folder that is gone with the job",
 }
 """The modules that write, move or flush files in another way, and why."""
 PATHS = {"pathlib", "sluice.locations"}

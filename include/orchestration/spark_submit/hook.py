@@ -27,7 +27,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
     stop_request: the file whose presence asks the job to stop before its next batch.
     ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
-    given: the variables of `given_to_job`. settings: with the Spark of the connection, as `choose_spark_by_connection` returns them; those
+    given: the variables of `give_secrets_to_job`. settings: with the Spark of the connection, as `choose_spark_by_connection` returns them; those
     of this process unless given. on_cluster: in cluster mode, the manager that starts the driver. The driver then runs on after the submit,
     and `cluster_driver` follows and stops it.
     Raises AirflowFailException if the connection is missing: the provider would use YARN instead.

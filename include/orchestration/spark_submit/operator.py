@@ -26,7 +26,6 @@ from airflow.providers.common.compat.sdk import (
 
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
-from orchestration.spark_submit import given_to_job
 from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment
 from orchestration.spark_submit.cluster_driver import (
     POLL_SECONDS,
@@ -36,7 +35,6 @@ from orchestration.spark_submit.cluster_driver import (
     read_driver_name,
 )
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
-from orchestration.spark_submit.given_to_job import name_parent_runs, name_parent_runs_in_environment
 from orchestration.spark_submit.hook import (
     SluiceSparkSubmitHook,
     choose_driver_manager_by_connection,
@@ -45,6 +43,8 @@ from orchestration.spark_submit.hook import (
 from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
+from orchestration.spark_submit.job_secrets import give_secrets_to_job
+from orchestration.spark_submit.parent_runs import ParentRuns, find_parent_runs
 from orchestration.spark_submit.process_without_spark import ProcessWithoutSpark
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
@@ -126,14 +126,14 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is not None:
             return self._run_on_cluster(asked, context, records, manager)
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_to_job.secrets_given_to_job(records) as given:
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, give_secrets_to_job(records) as given:
             report = Path(folder) / "report.json"
             self.application_args = self._arguments(asked, context, ("--report", str(report)))
             # Airflow's secrets are in no file that could be compared.
-            parents = name_parent_runs(settings, context)
+            parents = find_parent_runs(settings, context)
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args, parents):
                 return self._alert_and_return(_read_report(report), run)
-            self._hook = hook = self._make_hook(records, run, given=given, conf=parents)
+            self._hook = hook = self._make_hook(records, run, given=given, conf=parents.as_spark_conf() if parents else {})
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
             except AirflowException:
@@ -160,7 +160,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
             arguments = self._arguments(asked, context, ("--report", str(report)))
-            parents = name_parent_runs(records.settings, context)
+            parents = find_parent_runs(records.settings, context)
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments, parents):
                 return self._alert_and_return(_read_report(report), run)
         remove_old_followed_jobs(records)
@@ -196,7 +196,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         remove_file_durably(followed_at)  # of this attempt, before a user cleared it
         self.application_args = self._arguments(asked, context, ("--followed-at", str(followed_at)))
         options = driver_submit_options(records.settings, manager, self.application)
-        options["conf"] = {**options.get("conf", {}), **name_parent_runs(records.settings, context)}
+        if parents := find_parent_runs(records.settings, context):
+            options["conf"] = {**options.get("conf", {}), **parents.as_spark_conf()}
         application = options.pop("application")
         self._hook = hook = self._make_hook(records, run, manager, **options)
         try:
@@ -276,15 +277,15 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         elif self._hook is not None:
             self._hook.on_kill()
 
-    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str], parents: Mapping[str, str]) -> bool:
+    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str], parents: ParentRuns | None) -> bool:
         """Whether Python alone has run the stage: the pipeline is quiet, or this is upkeep that needs no Spark.
 
-        If its process fails for any reason, the job is submitted. parents: as the job's conf says them. Raises AirflowException if the task
+        If its process fails for any reason, the job is submitted. parents: the runs above the job. Raises AirflowException if the task
         was killed, or the run asked to stop.
         """
         if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
-        environment = build_job_environment(records.settings) | name_parent_runs_in_environment(parents)
+        environment = build_job_environment(records.settings) | (parents.as_environment() if parents else {})
         end = self._process_without_spark.run_stage(self.stage, arguments, environment)
         if self._killed:
             raise AirflowException(f"{self.name}: killed before it was submitted")

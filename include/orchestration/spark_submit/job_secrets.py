@@ -1,11 +1,8 @@
-"""Gives a job what Airflow alone knows: the secrets of its secret back end, and the runs above it, for OpenLineage.
+"""Gives a job the secrets that Airflow alone knows: those of its secret back end.
 
-Secrets are files that only their owner can read, in a folder that is removed afterwards. A secret's variable is `sluice_secret_` and the secret's
+They are files that only their owner can read, in a folder that is removed afterwards. A secret's variable is `sluice_secret_` and the secret's
 name with _ for everything but letters and digits: sluice_secret_pseudonym_key. It is looked up if SLUICE_SECRETS has no such file. The value goes
 into no argument, no variable, no template field and no XCom.
-
-The ids of runs are those by which Airflow's OpenLineage provider reports them, made in the same way from the same parts, so that the provider is
-not needed here. It would add them itself if `[openlineage] spark_inject_parent_job_info` is set, but only after our hook has its configuration.
 """
 
 from __future__ import annotations
@@ -16,25 +13,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
-from airflow.providers.common.compat.sdk import conf
 
 from orchestration.airflow_line import airflow_line
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import PRIVATE
 from sluice.pipeline_records import PipelineRecords
-from sluice.settings import LINEAGE_PARENT, LINEAGE_ROOT, Settings
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +36,7 @@ def secret_variable_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
+def give_secrets_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
     """The variables by which a job finds those secrets of its pipeline that are no files; empty if there are none."""
     _remove_abandoned_secret_folders()
     found = {
@@ -111,34 +99,3 @@ def _remove_abandoned_secret_folders() -> None:
 def _list_folders_of_living_jobs() -> set[str]:
     # Others' processes, which this one may not look into, have no folder of this user's.
     return {one.info["environ"].get(SECRETS_VARIABLE, "") for one in psutil.process_iter(["environ"]) if one.info["environ"]}
-
-
-def name_parent_runs(settings: Settings, context: Context) -> dict[str, str]:
-    """What a job's configuration says of the runs above it; nothing if it sends no events."""
-    if not settings.sends_lineage or find_spec("openlineage") is None:
-        return {}
-    task, run = context["ti"], context["dag_run"]
-    namespace = conf.get("openlineage", "namespace", fallback="") or os.environ.get("OPENLINEAGE_NAMESPACE", "default")
-    at = run.logical_date or run.run_after  # Airflow 3 has runs without a logical date
-    above = _make_run_id(at, namespace, task.dag_id, task.task_id, task.try_number, task.map_index)
-    top = _make_run_id(at, namespace, run.dag_id, run.clear_number)
-    return {
-        **dict(zip(LINEAGE_PARENT, (above, namespace, f"{task.dag_id}.{task.task_id}"), strict=True)),
-        **dict(zip(LINEAGE_ROOT, (top, namespace, run.dag_id), strict=True)),
-    }
-
-
-def name_parent_runs_in_environment(conf: Mapping[str, str]) -> dict[str, str]:
-    """The same runs as variables, for a process that has no such configuration."""
-    found = {}
-    for variable, names in (("OPENLINEAGE_PARENT_ID", LINEAGE_PARENT), ("OPENLINEAGE_ROOT_PARENT_ID", LINEAGE_ROOT)):
-        if all(name in conf for name in names):
-            run, namespace, name = (conf[one] for one in names)
-            found[variable] = f"{namespace}/{name}/{run}"
-    return found
-
-
-def _make_run_id(at: datetime, *parts: object) -> str:
-    from openlineage.client.uuid import generate_static_uuid
-
-    return str(generate_static_uuid(at, ".".join(map(str, parts)).encode()))
