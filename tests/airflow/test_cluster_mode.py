@@ -31,13 +31,14 @@ def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
     A stop that is waited for may take long: tests assert that it came.
     """
-    from orchestration.spark_submit import cluster_driver, driver_trigger, operator
+    from orchestration.spark_submit import cluster_driver, cluster_task, driver_trigger, operator
     from sluice.runs import followed_job
 
     connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": "cluster"})
-    for module in (driver_trigger, operator):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.1)
-        monkeypatch.setattr(module, "STOP_SECONDS", 200.0)
+    for polling in (driver_trigger, cluster_task):
+        monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
+    for stopping in (driver_trigger, operator):
+        monkeypatch.setattr(stopping, "STOP_SECONDS", 200.0)
     monkeypatch.setattr(followed_job.find_living_job, "__defaults__", (lambda _: wait_for_next_beat(checkout), 1.0))
     monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 300.0)
     monkeypatch.setattr(cluster_driver, "BEAT_SECONDS", 0.5)
@@ -86,7 +87,12 @@ def lose_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait_until_followed(task: Any) -> None:
     """Returns when a task has seen its driver's sign of life: it follows the driver, and whoever kills it stops that."""
-    until(lambda: task._followed is not None and task._followed._watch._seen, 50, "the first look at a driver")
+
+    def is_followed() -> bool:
+        followed = task._cluster_task and task._cluster_task._followed
+        return bool(followed and followed._watch._seen)
+
+    until(is_followed, 50, "the first look at a driver")
 
 
 def operator(**options: Any) -> Any:
@@ -109,7 +115,7 @@ def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Pat
     from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 
     given = context()
-    asked = digest_job_arguments(spark_job_arguments("gym", RunRequest.of(given), given, ("", "")), given)
+    asked = digest_job_arguments(spark_job_arguments("gym", RunRequest.of(given), given), given)
     folder = followed_jobs(checkout)
     folder.mkdir(parents=True, exist_ok=True)
     left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-{asked}-2.json.0a1b2c3d.tmp"
@@ -186,7 +192,7 @@ def test_an_attempt_that_is_asked_for_something_else_submits_its_own_driver(
 
 def _end_drivers_once_one_is_followed(monkeypatch: pytest.MonkeyPatch, followed: Path) -> None:
     """Makes drivers work until a task follows one. followed: the file for which they wait."""
-    from orchestration.spark_submit import operator as module
+    from orchestration.spark_submit import cluster_task as module
 
     class TellingFollower(module.DriverFollower):  # type: ignore[name-defined,misc]
         def __init__(self, *given: Any) -> None:
@@ -207,7 +213,7 @@ def _leave_driver_at_work(checkout: Checkout, records: Path) -> None:
 
 def _until_killed(task: Any) -> None:
     """Acts like an attempt whose worker is gone: it submits, and then stops looking."""
-    from orchestration.spark_submit import operator as module
+    from orchestration.spark_submit import cluster_task as module
 
     whole = module.DriverFollower
     module.DriverFollower = _NeverLooks  # type: ignore[assignment,misc]
@@ -248,7 +254,7 @@ def test_a_driver_in_a_long_batch_stops_after_it_although_its_task_was_killed(
     """A killed task waits for three seconds, here half a second, and a batch may take hours."""
     from airflow.providers.common.compat.sdk import AirflowException
 
-    from orchestration.spark_submit import operator as module
+    from orchestration.spark_submit import cluster_task as module
 
     monkeypatch.setattr(module, "KILLED_SECONDS", 0.5)
     monkeypatch.setenv("STAND_IN_SECONDS", "300")

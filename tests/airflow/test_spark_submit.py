@@ -66,7 +66,7 @@ def arguments(given: dict[str, Any]) -> dict[str, str]:
     from orchestration.dag_run import RunRequest
     from orchestration.spark_submit.job_arguments import spark_job_arguments
 
-    words = spark_job_arguments("gym", RunRequest.of(given), given, ("--report", "report.json"))
+    words = spark_job_arguments("gym", RunRequest.of(given), given)
     assert all(isinstance(word, str) for word in words)
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -567,22 +567,24 @@ def test_a_request_for_the_driver_of_a_killed_task_does_not_end_the_next_task(
     """Somebody marked the killed task as a success, and nobody asked the run to stop."""
     from orchestration.dag_run import run_identity
     from orchestration.spark_submit.chosen_spark import find_cluster_manager
-    from orchestration.spark_submit.cluster_driver import DriverFollower, SubmittedDriver
+    from orchestration.spark_submit.cluster_driver import SubmittedDriver
+    from orchestration.spark_submit.cluster_task import follow_driver
 
     following = context() | {"ti": SimpleNamespace(try_number=1)}
     following["dag_run"].start_date = datetime.now(UTC) - timedelta(minutes=1)
-    run, hook = run_identity(following), operator._make_hook(PipelineRecords(checkout.settings, "gym"), "r1")
+    run = run_identity(following)
     driver = SubmittedDriver("spark_default", "gym", run, "attempt", name="", submitted_at=time.time())
-    DriverFollower(driver, hook, find_cluster_manager("yarn"), checkout.settings).stop(ask_seconds=0)
+    follow_driver(driver, find_cluster_manager("yarn"), checkout.settings).stop(ask_seconds=0)
     assert PipelineRecords(checkout.settings, "gym").stop_request(run).exists(), "for a driver that is not at a batch's end yet"
     assert operator.execute(following)["stage"] == "silver"
 
 
-def test_a_killed_task_asks_its_own_job_to_stop_and_no_later_one(operator: Any, checkout: Checkout) -> None:
+def test_a_killed_task_asks_its_own_job_to_stop_and_no_later_one(checkout: Checkout) -> None:
+    from orchestration.spark_submit.hook import SluiceSparkSubmitHook
     from orchestration.spark_submit.stop_requests import concerns_killed_job
 
-    records = PipelineRecords(checkout.settings, "gym")
-    request, hook = records.stop_request("af-1"), operator._make_hook(records, "af-1")
+    request = PipelineRecords(checkout.settings, "gym").stop_request("af-1")
+    hook = SluiceSparkSubmitHook(stop_request=request, conn_id="spark_default")
     with subprocess.Popen(["sleep", "600"], process_group=0) as job:
         hook._submit_sp = job
         killed = threading.Thread(target=hook.stop_submit)
@@ -645,11 +647,10 @@ def test_a_task_that_is_killed_before_it_submits_does_not_submit(
     """Airflow 3 calls `on_kill`, and goes on with `execute`."""
     from airflow.providers.common.compat.sdk import AirflowException
 
-    def is_done(*_: object) -> bool:
+    def kill_and_leave_it_to_the_job(_: object) -> None:
         operator.on_kill()
-        return False
 
-    monkeypatch.setattr(operator, "_is_done_without_spark", is_done)
+    monkeypatch.setattr(operator, "_run_without_spark", kill_and_leave_it_to_the_job)
     with pytest.raises(AirflowException, match="killed before it was submitted"):
         operator.execute(context())
     assert told(records) == []

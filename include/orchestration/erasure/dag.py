@@ -102,7 +102,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
     def _build_request(self, context: Context) -> RunRequest:
         return RunRequest(ERASE)
 
-    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
+    def _build_job_arguments(self, asked: RunRequest, context: Context) -> list[str]:
         approved = ["--approved"] if self.which == UNAPPROVED else []
         return [
             "--pipeline",
@@ -110,7 +110,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
             "--requests",
             ",".join(self._requests),
             *approved,
-            *run_identity_arguments(context, answer),
+            *run_identity_arguments(context),
         ]
 
 

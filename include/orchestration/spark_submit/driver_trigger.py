@@ -11,12 +11,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from orchestration.spark_submit.cluster_driver import POLL_SECONDS, DriverFollower, SubmittedDriver
-from orchestration.spark_submit.hook import (
-    SluiceSparkSubmitHook,
-    choose_driver_manager_by_connection,
-    choose_spark_by_connection,
-)
-from sluice.pipeline_records import PipelineRecords
+from orchestration.spark_submit.cluster_task import follow_driver
+from orchestration.spark_submit.hook import choose_driver_manager_by_connection, choose_spark_by_connection
 from sluice.runs.followed_job import JobLost
 from sluice.settings import Settings
 
@@ -66,8 +62,4 @@ class DriverTrigger(BaseTrigger):
         manager = choose_driver_manager_by_connection(settings, conn_id)
         if manager is None:
             raise JobLost(f"The connection '{conn_id}' no longer uses cluster mode.")
-        records = PipelineRecords(settings, self._driver.pipeline)
-        hook = SluiceSparkSubmitHook(
-            stop_request=records.stop_request(self._driver.run), conn_id=conn_id, settings=settings, on_cluster=manager
-        )
-        return DriverFollower(self._driver, hook, manager, settings)
+        return follow_driver(self._driver, manager, settings)

@@ -16,8 +16,8 @@ LEASE_WAIT_SECONDS = 300
 """How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
 
 
-def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
-    """The job's arguments as texts. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
+def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context) -> list[str]:
+    """The job's arguments as texts, but for the file of its answer. The interval is half-open, as two instants."""
     days = asked.interval
     optional = {
         "--from": days.start.isoformat() if days else "",
@@ -29,23 +29,20 @@ def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answ
     return [
         *("--pipeline", pipeline, "--mode", asked.mode),
         *(part for name, value in optional.items() if value for part in (name, value)),
-        *run_identity_arguments(context, answer),
+        *run_identity_arguments(context),
     ]
 
 
-def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[str]:
-    """The arguments that tell any job its run and how long it may wait.
-
-    answer: the argument for the path of its report, or of the file by which it is followed, and that path.
-    """
+def run_identity_arguments(context: Context) -> list[str]:
+    """The arguments that tell any job its run and how long it may wait."""
     return [
         *("--run-id", run_identity(context), "--airflow-run", _attempt_of_run(context)),
-        *("--wait", str(LEASE_WAIT_SECONDS), *answer),
+        *("--wait", str(LEASE_WAIT_SECONDS)),
     ]
 
 
 def digest_job_arguments(arguments: Sequence[str], context: Context) -> str:
-    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: with ("", "") as answer."""
+    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: but for the file of the answer."""
     asked = [one for one in arguments if one != _attempt_of_run(context)]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
 

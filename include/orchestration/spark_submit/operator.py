@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,50 +25,28 @@ from airflow.providers.common.compat.sdk import (
 
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
-from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment
-from orchestration.spark_submit.cluster_driver import (
-    POLL_SECONDS,
-    DriverFollower,
-    SubmittedDriver,
-    driver_submit_options,
-    read_driver_name,
-)
+from orchestration.spark_submit.chosen_spark import ClusterManager
+from orchestration.spark_submit.cluster_driver import SubmittedDriver
+from orchestration.spark_submit.cluster_task import ClusterTask, follow_driver, name_attempts
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
-from orchestration.spark_submit.hook import (
-    SluiceSparkSubmitHook,
-    choose_driver_manager_by_connection,
-    choose_spark_by_connection,
-)
-from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
-from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.spark_submit.hook import choose_driver_manager_by_connection, choose_spark_by_connection
+from orchestration.spark_submit.job_arguments import spark_job_arguments
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.job_secrets import give_secrets_to_job
-from orchestration.spark_submit.parent_runs import ParentRuns, find_parent_runs
+from orchestration.spark_submit.parent_runs import find_parent_runs
 from orchestration.spark_submit.process_without_spark import ProcessWithoutSpark
+from orchestration.spark_submit.stage_job import StageJob
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
-from sluice.durable_files import remove_file_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
-from sluice.runs.followed_job import (
-    JobEnd,
-    JobLost,
-    collect_ended_jobs,
-    find_living_job,
-    locate_followed_job,
-    remove_old_followed_jobs,
-)
-from sluice.runs.waiting_bytes import choose_session_conf
+from sluice.runs.followed_job import JobEnd, collect_ended_jobs
 from sluice.settings import Settings
-from sluice.spark_process import find_spark_properties_file
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-KILLED_SECONDS = 3.0
-"""How many seconds a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""
 
 
 class SluiceSparkSubmitOperator(SparkSubmitOperator):
@@ -108,8 +85,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self.alert_when = dict(alert_when or {})
         by_default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = by_default if deferrable is None else deferrable
-        self._followed: DriverFollower | None = None
         self._process_without_spark = ProcessWithoutSpark()
+        self._cluster_task: ClusterTask | None = None
         self._killed = False
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
@@ -123,102 +100,64 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         leave_to_kept_running(records, asked, certain=True)
         # Before the process without Spark too: it obeys a request, but takes none away.
         self._refuse_unanswered_stop(records, context)
+        arguments = self._build_job_arguments(asked, context)
+        parents = find_parent_runs(settings, context)
+        job = StageJob(records, self.name, self._conn_id, run, arguments, self.conf or {}, parents)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
-        if manager is not None:
-            return self._run_on_cluster(asked, context, records, manager)
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, give_secrets_to_job(records) as given:
-            report = Path(folder) / "report.json"
-            self.application_args = self._arguments(asked, context, ("--report", str(report)))
+        end = self._run_on_cluster(job, asked, manager, context) if manager else self._run_beside_task(job, asked, context)
+        return self._finish_job(records, asked, run, end)
+
+    def _run_beside_task(self, job: StageJob, asked: RunRequest, context: Context) -> JobEnd:
+        """Run the stage without Spark, or else submit its job and wait: its driver is a process of this worker."""
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, give_secrets_to_job(job.records) as given:
             # Airflow's secrets are in no file that could be compared.
-            parents = find_parent_runs(settings, context)
-            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args, parents):
-                return self._alert_and_return(_read_report(report), run)
-            self._hook = hook = self._make_hook(records, run, given=given, conf=parents.as_spark_conf() if parents else {})
+            if asked.takes_what_is_new and not given and (end := self._run_without_spark(job)):
+                return end
+            report = Path(folder) / "report.json"
+            self._hook = hook = job.make_hook(("--report", str(report)), given=given)
+            self._refuse_if_killed()
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
             except AirflowException:
                 if not hook.exit_code:
                     raise
-                end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing", _read_report(report))
-                self._alert_of_failed_job(end, run)
-                raise explain_failed_job(records, self.stage, self.name, asked, end) from None
+                return JobEnd(hook.exit_code, hook.last_line or "it wrote nothing", _read_report(report))
             except AirflowTaskTimeout:
                 hook.stop_submit()
-                self._alert_of_failed_job(JobEnd(SluiceError.exit_code, report=_read_report(report)), run)
+                self._alert_of_failed_job(JobEnd(SluiceError.exit_code, report=_read_report(report)), job.run)
                 raise
             finally:
                 hook.stop_submit()  # only after an interrupt is anything left to stop
-            return self._alert_and_return(_read_report(report), run)
+            return JobEnd(0, report=_read_report(report))
 
-    def _run_on_cluster(self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager) -> Any:
-        """Let the cluster start the driver, unless that of an earlier attempt does the same, and follow it; or defer the task, and follow it then."""
-        run, task = run_identity(context), re.sub("[^A-Za-z0-9]", "_", self.task_id)
-        # A run that is backfilled again may be asked for something else.
-        attempts = f"{run}-{task}-{digest_job_arguments(self._arguments(asked, context, ('', '')), context)}"
-        for ended in collect_ended_jobs(records, f"{attempts}-"):  # of attempts that ended before their drivers did
-            self._alert_of_failed_job(ended, run)
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
-            report = Path(folder) / "report.json"
-            arguments = self._arguments(asked, context, ("--report", str(report)))
-            parents = find_parent_runs(records.settings, context)
-            if asked.takes_what_is_new and self._is_done_without_spark(records, arguments, parents):
-                return self._alert_and_return(_read_report(report), run)
-        remove_old_followed_jobs(records)
-        if living := find_living_job(records, f"{attempts}-"):
+    def _run_on_cluster(self, job: StageJob, asked: RunRequest, manager: ClusterManager, context: Context) -> JobEnd:
+        """Run the stage without Spark, or else follow a driver on the cluster to its end; or defer the task, and follow it then."""
+        attempts = name_attempts(context, self.task_id, job.arguments)
+        for ended in collect_ended_jobs(job.records, attempts):  # of attempts that ended before their drivers did
+            self._alert_of_failed_job(ended, job.run)
+        if asked.takes_what_is_new and (end := self._run_without_spark(job)):
+            return end
+        self._cluster_task = on_cluster = ClusterTask(job, manager, attempts)
+        self._refuse_if_killed()
+        if driver := on_cluster.find_driver_at_work():
             self.log.info("The driver of an earlier attempt is at work. This one follows it.")
-            driver = SubmittedDriver(self._conn_id, self.pipeline, run, living.stem, "", time.time())
-            self._hook = self._make_hook(records, run, manager)
         else:
-            driver = self._submit_to_cluster(asked, context, records, manager, f"{attempts}-{context['ti'].try_number}")
+            driver = on_cluster.submit_driver(self.application, context["ti"].try_number)
         if self.deferrable:
             self.defer(
                 trigger=DriverTrigger(**asdict(driver), until=_end_of(self.execution_timeout)),
                 method_name=self.finish_deferred.__name__,
             )
-        assert isinstance(self._hook, SluiceSparkSubmitHook)
-        self._followed = DriverFollower(driver, self._hook, manager, records.settings)
-        if self._killed:  # while it was looked for
-            self._followed.stop(KILLED_SECONDS)
-            raise AirflowException(f"{self.name}: killed before it was followed")
-        try:
-            while (end := self._followed.look()) is None:
-                time.sleep(POLL_SECONDS)
-        except JobLost as error:
-            self._followed.stop(0)  # or it would begin when the cluster has room, and nobody would follow it
-            raise AirflowException(f"{self.name}: {error}") from None
-        return self._finish_on_cluster(records, asked, self._followed, end)
-
-    def _submit_to_cluster(
-        self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager, attempt: str
-    ) -> SubmittedDriver:
-        run = run_identity(context)
-        followed_at = locate_followed_job(records, attempt)
-        remove_file_durably(followed_at)  # of this attempt, before a user cleared it
-        self.application_args = self._arguments(asked, context, ("--followed-at", str(followed_at)))
-        options = driver_submit_options(records.settings, manager, self.application)
-        if parents := find_parent_runs(records.settings, context):
-            options["conf"] = {**options.get("conf", {}), **parents.as_spark_conf()}
-        application = options.pop("application")
-        self._hook = hook = self._make_hook(records, run, manager, **options)
-        try:
-            hook.submit(application)
-        except (AirflowException, RuntimeError):
-            reason = hook.last_line or "it wrote nothing"
-            raise AirflowException(f"{self.name}: the cluster did not take the driver: {reason}") from None
-        finally:
-            hook.stop_submit()
-        return SubmittedDriver(self._conn_id, self.pipeline, run, attempt, read_driver_name(hook, manager), time.time())
+        return on_cluster.follow_to_end(driver)
 
     def finish_deferred(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after a trigger has seen the end of the driver, or has given it up. Returns and raises what `execute` does."""
         asked, run = self._build_request(context), run_identity(context)
         settings = choose_spark_by_connection(Settings.current(), self._conn_id)
-        records = PipelineRecords(settings, self.pipeline)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is None:
             raise AirflowException(f"{self.name}: its connection no longer uses cluster mode")
-        driver = SubmittedDriver(**event["driver"])
-        followed = DriverFollower(driver, self._make_hook(records, run, manager), manager, settings)
+        followed = follow_driver(SubmittedDriver(**event["driver"]), manager, settings)
         if "lost" in event:
             followed.stop(0)
             raise AirflowException(f"{self.name}: {event['lost']}")
@@ -229,34 +168,37 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         end = followed.look()
         if end is None:
             raise AirflowException(f"{self.name}: the file in which the driver reported how it ended is gone.")
-        return self._finish_on_cluster(records, asked, followed, end)
-
-    def _finish_on_cluster(self, records: PipelineRecords, asked: RunRequest, followed: DriverFollower, end: JobEnd) -> Any:
         followed.forget()
-        if end.exit_code:
-            self._alert_of_failed_job(end, followed.run)
-            raise explain_failed_job(records, self.stage, self.name, asked, end)
-        return self._alert_and_return(end.report, followed.run)
+        return self._finish_job(PipelineRecords(settings, self.pipeline), asked, run, end)
 
-    def _make_hook(
-        self, records: PipelineRecords, run: str, on_cluster: ClusterManager | None = None, **options: Any
-    ) -> SluiceSparkSubmitHook:
-        if self._killed:
-            raise AirflowException(f"{self.name}: killed before it was submitted")
-        code = job_code_to_ship(records.settings)
-        return SluiceSparkSubmitHook(
-            stop_request=records.stop_request(run),
-            conn_id=self._conn_id,
-            # What the DAG says wins.
-            conf={**choose_session_conf(records, run), **options.pop("conf", {}), **(self.conf or {})},
-            properties_file=str(find_spark_properties_file(records.settings)),
-            py_files=str(code) if code else None,
-            name=self.name,
-            application_args=self.application_args,
-            settings=records.settings,
-            on_cluster=on_cluster,
-            **options,
-        )
+    def on_kill(self) -> None:
+        """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""
+        self._killed = True
+        self._process_without_spark.kill()
+        if self._cluster_task is not None:
+            self._cluster_task.kill()
+        elif self._hook is not None:
+            self._hook.on_kill()
+
+    def _run_without_spark(self, job: StageJob) -> JobEnd | None:
+        """Let Python alone run the stage if the pipeline is quiet, or if this is upkeep that needs no Spark. Returns its end; None without one.
+
+        If its process fails for any reason, the job is to be submitted. Raises AirflowException if the task was killed, or the run asked to
+        stop.
+        """
+        if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(job.records, datetime.now(UTC)) is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            report = Path(folder) / "report.json"
+            arguments = [*job.arguments, "--report", str(report)]
+            end = self._process_without_spark.run_stage(self.stage, arguments, job.build_environment_without_spark())
+            self._refuse_if_killed()
+            if end.exit_code == quiet.STOPPED:
+                raise AirflowException(f"{end.output} The next attempt goes on from there.")
+            if end.exit_code:
+                return None
+            self.log.info("%s", end.output)
+            return JobEnd(0, report=_read_report(report))
 
     def _refuse_unanswered_stop(self, records: PipelineRecords, context: Context) -> None:
         """Raises AirflowException if this DAG run was asked to stop and no job has obeyed that."""
@@ -268,36 +210,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
             )
 
-    def on_kill(self) -> None:
-        """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""
-        self._killed = True
-        self._process_without_spark.kill()
-        if self._followed is not None:
-            self._followed.stop(KILLED_SECONDS)
-        elif self._hook is not None:
-            self._hook.on_kill()
-
-    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str], parents: ParentRuns | None) -> bool:
-        """Whether Python alone has run the stage: the pipeline is quiet, or this is upkeep that needs no Spark.
-
-        If its process fails for any reason, the job is submitted. parents: the runs above the job. Raises AirflowException if the task
-        was killed, or the run asked to stop.
-        """
-        if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
-            return False
-        environment = build_job_environment(records.settings) | (parents.as_environment() if parents else {})
-        end = self._process_without_spark.run_stage(self.stage, arguments, environment)
-        if self._killed:
-            raise AirflowException(f"{self.name}: killed before it was submitted")
-        if end.exit_code == quiet.STOPPED:
-            raise AirflowException(f"{end.output} The next attempt goes on from there.")
-        if end.exit_code == 0:
-            self.log.info("%s", end.output)
-        return end.exit_code == 0
-
-    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
-        """The arguments of the job's script, which a subclass may replace. answer: as in `spark_job_arguments`."""
-        return spark_job_arguments(self.pipeline, asked, context, answer)
+    def _build_job_arguments(self, asked: RunRequest, context: Context) -> list[str]:
+        """The arguments of the job's script, but for the file of its answer. A subclass may replace them."""
+        return spark_job_arguments(self.pipeline, asked, context)
 
     def _build_request(self, context: Context) -> RunRequest:
         try:
@@ -309,17 +224,25 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowSkipException(postponed)
         return asked
 
+    def _refuse_if_killed(self) -> None:
+        if self._killed:
+            raise AirflowException(f"{self.name}: killed before it was submitted")
+
+    def _finish_job(self, records: PipelineRecords, asked: RunRequest, run: str, end: JobEnd) -> dict[str, Any] | None:
+        """Send the alerts of what the job did, and return its report. Raises the exception for its exit code."""
+        if end.exit_code:
+            self._alert_of_failed_job(end, run)
+            raise explain_failed_job(records, self.stage, self.name, asked, end) from None
+        if end.report is None:
+            self.log.info("No report came back; a driver on another host writes it there.")
+            return None
+        alerts.alert_exceeded_rules(self.pipeline, run, end.report, self.alert_when)
+        return end.report
+
     def _alert_of_failed_job(self, end: JobEnd, run: str) -> None:
         """Send the alerts of what a job did before it failed: the next attempt finds none of it."""
         if end.report is not None:
             alerts.alert_exceeded_rules(self.pipeline, run, end.report, self.alert_when)
-
-    def _alert_and_return(self, report: dict[str, Any] | None, run: str) -> dict[str, Any] | None:
-        if report is None:
-            self.log.info("No report came back; a driver on another host writes it there.")
-            return None
-        alerts.alert_exceeded_rules(self.pipeline, run, report, self.alert_when)
-        return report
 
 
 def _read_report(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,60 @@
+"""The job of one attempt of a task, whoever starts its driver: what it is asked for, and the hook that submits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment
+from orchestration.spark_submit.hook import SluiceSparkSubmitHook
+from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.spark_submit.parent_runs import ParentRuns
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.waiting_bytes import choose_session_conf
+from sluice.spark_process import find_spark_properties_file
+
+
+@dataclass(frozen=True)
+class StageJob:
+    """What is the same for each process that may do the work.
+
+    name: as logs name it. run: the id of the DAG run in the pipeline's records. arguments: those of the job's script, but for the file of
+    its answer. conf: Spark's properties that the DAG says. parents: the runs above the job; None if it sends no events.
+    """
+
+    records: PipelineRecords
+    name: str
+    conn_id: str
+    run: str
+    arguments: Sequence[str]
+    conf: Mapping[str, str]
+    parents: ParentRuns | None
+
+    def make_hook(
+        self,
+        answer: tuple[str, str],
+        on_cluster: ClusterManager | None = None,
+        conf: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> SluiceSparkSubmitHook:
+        """The hook that submits the job. answer: the argument for the file of its answer, and that file. conf: what the way of submitting needs."""
+        code = job_code_to_ship(self.records.settings)
+        parents = self.parents.as_spark_conf() if self.parents else {}
+        return SluiceSparkSubmitHook(
+            stop_request=self.records.stop_request(self.run),
+            conn_id=self.conn_id,
+            # What the DAG says wins.
+            conf={**choose_session_conf(self.records, self.run), **(conf or {}), **parents, **self.conf},
+            properties_file=str(find_spark_properties_file(self.records.settings)),
+            py_files=str(code) if code else None,
+            name=self.name,
+            application_args=[*self.arguments, *answer],
+            settings=self.records.settings,
+            on_cluster=on_cluster,
+            **options,
+        )
+
+    def build_environment_without_spark(self) -> dict[str, str]:
+        """The variables of a process of Python that does the stage's work itself: it has no Spark properties that name the runs above it."""
+        return build_job_environment(self.records.settings) | (self.parents.as_environment() if self.parents else {})
