@@ -25,6 +25,6 @@ def make_checkout(root: Path, pipeline: str, folder: Path) -> None:
     os.environ |= {"SLUICE_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, modules))}
 
 
-def use_places(folder: Path) -> None:
-    """Make the places below a folder those of this process and of the ones that it starts."""
+def use_roots_below(folder: Path) -> None:
+    """Make the root folders below a folder those of this process and of the ones that it starts."""
     os.environ |= build_root_variables(folder)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import duckdb
 
-from _checkout import HERE, make_checkout, use_places
+from _checkout import HERE, make_checkout, use_roots_below
 from _cpu_seconds import adopt_orphans, measure_command
 from _options import BenchmarkOptions
 from _results import Medians
@@ -76,7 +76,7 @@ def main() -> int:
         make_checkout(root, "bulk", HERE / "of_bulk" / "pipeline")
         for number in range(asked.rounds):
             places = root / f"round{number}"
-            use_places(places)
+            use_roots_below(places)
             landing, few = places / "landing", max(1, asked.records // INCREMENT)
             files_of_source = landing / "bulk" / "visits_raw"
             commands = {

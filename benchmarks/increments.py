@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from _checkout import HERE, make_checkout, use_places
+from _checkout import HERE, make_checkout, use_roots_below
 from _cpu_seconds import adopt_orphans, measure_command, measure_tree
 from _options import BenchmarkOptions
 from _results import Medians, format_table
@@ -85,8 +85,8 @@ class Lakes:
     came: dict[str, int] = field(default_factory=dict)
 
     def land_next_delivery(self, contestant: str) -> None:
-        """Land a contestant's next files, and make its places those of this process and of the ones that it starts."""
-        use_places(self.folder / contestant)
+        """Land a contestant's next files, and make its root folders those of this process and of the ones that it starts."""
+        use_roots_below(self.folder / contestant)
         number = self.came.get(contestant, 0)
         records = self.numbers.of_increment(number)
         land_records(self.landing(contestant), f"delivery{number:03d}_", records, 1 if number else 4)
@@ -124,7 +124,7 @@ class Lakes:
                 database.execute("SET TimeZone = 'UTC'")
                 return database.execute(asked.format(name)).to_arrow_table()
         own = contestant not in (COURSE, PLAIN, POLARS)
-        use_places(self.folder / contestant)
+        use_roots_below(self.folder / contestant)
         records = PipelineRecords(Settings.current(), PIPELINE)
         path = records.table_path(layer, name) if own else str(self.tables(contestant) / name)
         return open_table_snapshot(path).query_rows(asked.format("t"))

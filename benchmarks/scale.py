@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from _checkout import HERE, make_checkout, use_places
+from _checkout import HERE, make_checkout, use_roots_below
 from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from _peak_memory import watch_peak_memory
@@ -149,7 +149,7 @@ def measure_partitions(root: Path, size: int) -> Iterator[Measured]:
 def measure_rows(root: Path, size: int) -> Iterator[Measured]:
     """JSON records through bronze, silver and gold: all of them first, then one in a hundred again with as many new ones, at most 2,000."""
     make_checkout(root / "checkout", "bulk", HERE / "of_bulk" / "pipeline")
-    use_places(root)
+    use_roots_below(root)
     few = min(size // 100, 2_000)
     for step, numbers, files in (("a first load", range(size), 4), ("an increment", range(size - few, size + few), 1)):
         land_records(root / "landing" / "bulk" / "visits_raw", step.replace(" ", "_"), numbers, files)
@@ -165,7 +165,7 @@ def measure_views(root: Path, size: int) -> Iterator[Measured]:
     several = [f"DEVICE_DAY_{number} =" + declared.replace('"device_day"', f'"device_day_{number}"') for number in range(size)]
     (folder / "gold.py").write_text(head + "".join(several))
     make_checkout(root / "checkout", "bulk", folder)
-    use_places(root)
+    use_roots_below(root)
     for step, numbers in (("a first load", range(20_000)), ("an increment", range(19_800, 20_200))):
         land_records(root / "landing" / "bulk" / "visits_raw", step.replace(" ", "_"), numbers, 1)
         yield _measure_run(f"views, {step}", size, "bulk")
@@ -231,7 +231,7 @@ def main() -> int:
                 root = Path(folder) / "scale"
                 root.mkdir()
                 before = dict(os.environ)
-                use_places(root)
+                use_roots_below(root)
                 for one in MEASURES[name](root, size):
                     if size == WARM_UP:
                         continue

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _checkout import HERE, make_checkout, use_places
+from _checkout import HERE, make_checkout, use_roots_below
 from _cpu_seconds import adopt_orphans, measure_command
 from _options import BenchmarkOptions
 from _results import Medians, format_table
@@ -72,7 +72,7 @@ class Round:
     def __init__(self, folder: Path) -> None:
         """Make them the places of this process and of those that it starts."""
         self.folder, self.landing = folder, folder / "landing"
-        use_places(folder)
+        use_roots_below(folder)
         self.records = PipelineRecords(Settings.current(), "tpch")
         module = [sys.executable, "-m"]
         self.commands = {

@@ -1,4 +1,4 @@
-"""Commands in this process, as `sluice` runs them, at the places of a test."""
+"""Commands in this process, as `sluice` runs them, with the root folders of a test."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Call = Callable[..., tuple[int, str, str]]
 """Calls a command: exit code, standard output, standard error."""
 
 
-def set_places(monkeypatch: pytest.MonkeyPatch, of: Settings | Path) -> None:
-    """Let commands work at these places, or at those below a folder."""
-    for name, value in (build_root_variables(of) if isinstance(of, Path) else of.root_variables).items():
+def use_roots_of(monkeypatch: pytest.MonkeyPatch, owner: Settings | Path) -> None:
+    """Let commands work in the root folders of these settings, or in those below a folder."""
+    for name, value in (build_root_variables(owner) if isinstance(owner, Path) else owner.root_variables).items():
         monkeypatch.setenv(name, value)
 
 
@@ -36,11 +36,11 @@ def ask_command(capsys: pytest.CaptureFixture[str], *arguments: str, code: int =
 
 
 @pytest.fixture
-def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_places(monkeypatch, settings)
+def root_folders(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_roots_of(monkeypatch, settings)
 
 
 @pytest.fixture
-def call(places: None, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls commands at the places of the test."""
+def call(root_folders: None, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls commands in the root folders of the test."""
     return lambda *arguments: call_command(capsys, *arguments)

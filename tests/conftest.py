@@ -20,7 +20,7 @@ import pytest
 from deltalake import QueryBuilder
 from tests import slow_rotation, time_left
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
-from tests.commands import call, places, set_places  # noqa: F401  # fixtures
+from tests.commands import call, root_folders, use_roots_of  # noqa: F401  # fixtures
 from tests.uncontrolled_erasures import uncontrolled  # noqa: F401  # a fixture
 
 from demonstrations.store_server import S3Server, running_s3_server
@@ -277,7 +277,7 @@ def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSessio
         if not (folder / "made").exists():
             # What a process left that failed at it is not gone on with.
             shutil.rmtree(folder / "gym", ignore_errors=True)
-            set_places(patch, folder / "gym")
+            use_roots_of(patch, folder / "gym")
             for command in (("land", "gym", "--days", "2", "--scale", "0.2"), ("run", "gym")):
                 with pytest.raises(SystemExit) as ended:
                     main(command)
@@ -288,11 +288,11 @@ def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSessio
 
 def gym_at(folder: Path, made: Path) -> Settings:
     """The settings of a copy of `gym_of_two_days`."""
-    return copied_places(replace(settings_at(made), lake=str(made / "lake")), folder)
+    return copy_roots(replace(settings_at(made), lake=str(made / "lake")), folder)
 
 
-def copied_places(made: Settings, folder: Path) -> Settings:
-    """The settings of a copy of all places of a test's folder. Landed files keep their times, by which they are known."""
+def copy_roots(made: Settings, folder: Path) -> Settings:
+    """The settings of a copy of all root folders of a test. Landed files keep their times, by which they are known."""
     shutil.copytree(made.landing.parent, folder, dirs_exist_ok=True)
     copy = settings_at(folder)
     if LAKES:
@@ -307,7 +307,7 @@ def copied_places(made: Settings, folder: Path) -> Settings:
 
 def copied_lakehouse(made: Lakehouse, folder: Path) -> Lakehouse:
     """A lake that was made once, for a test to go on with in its own folder."""
-    return Lakehouse(copied_places(made.settings, folder), made.spark, made.graph, made.landed)
+    return Lakehouse(copy_roots(made.settings, folder), made.spark, made.graph, made.landed)
 
 
 def lake_on_disk(settings: Settings, folder: Path) -> Path:

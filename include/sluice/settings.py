@@ -19,7 +19,7 @@ from sluice.environment_settings import CATALOG, read_environment_file
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate, locate_given
 from sluice.root_folders import LAKE, ROOT_FOLDERS, SCANNED_ROOTS, TABLE_ROOTS, RootFolder
-from sluice.stores.opening import find_place_scheme, is_store_url
+from sluice.stores.opening import find_url_scheme, is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
 SPARK_DEFAULTS = "spark-defaults"
@@ -241,7 +241,7 @@ def _locate_root(root: Path, folder: RootFolder, said: str) -> Location:
     if folder.may_be_on_store:
         place = locate_given(said)
         return place if is_store_url(said) else root / place
-    if find_place_scheme(said):
+    if find_url_scheme(said):
         raise UsageError(
             f"{folder.variable} is '{said}': it must be a folder of a disk. docs/stores.md says what may be on a store."
         )

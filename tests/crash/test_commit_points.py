@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import LAKES, Lakehouse, copied_places, settings_at
+from tests.conftest import LAKES, Lakehouse, copy_roots, settings_at
 
 from sluice import record_tables
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
@@ -79,7 +79,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 
 @pytest.fixture
 def lake(first: Lakehouse, tmp_path: Path) -> Lakehouse:
-    return Lakehouse(copied_places(first.settings, tmp_path), first.spark, first.graph)
+    return Lakehouse(copy_roots(first.settings, tmp_path), first.spark, first.graph)
 
 
 IN_ITS_WAY = [

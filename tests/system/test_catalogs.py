@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pymetastore.hive_metastore import ttypes
-from tests.commands import set_places
+from tests.commands import use_roots_of
 from tests.conftest import settings_at
 from tests.fetched_jars import STATE
 from tests.system import metastore as metastores
@@ -123,7 +123,7 @@ def ask_other_spark(away: Metastore) -> Iterator[Ask]:
 def sluice(settings: Settings, metastore: Metastore, *command: str) -> int:
     """The exit code of a command over a lake, whose tables are to have names in the metastore."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        set_places(patch, settings)
+        use_roots_of(patch, settings)
         patch.setenv("SLUICE_CATALOG", metastore.url)
         main(command)
     return int(ended.value.code or 0)

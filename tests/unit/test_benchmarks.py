@@ -149,13 +149,13 @@ def test_a_slope_is_by_which_power_of_the_size_the_cost_grows() -> None:
 
 
 def test_what_grows_without_a_jvm_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from _checkout import use_places
+    from _checkout import use_roots_below
     from scale import MEASURES, WITHOUT_JVM
 
     monkeypatch.setattr("os.environ", dict(os.environ))
     for name in WITHOUT_JVM:
         root = tmp_path / name
         root.mkdir()
-        use_places(root)
+        use_roots_below(root)
         found = list(MEASURES[name](root, 30))
         assert found and all(one.size == 30 and one.cpu_seconds > 0 for one in found), name

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import pytest
-from tests.commands import set_places
+from tests.commands import use_roots_of
 
 from sluice.root_folders import ROOT_FOLDERS, ROOTS_IN_FILE, SCANNED_ROOTS, RootFolder, build_root_variables
 from sluice.runs import failures
@@ -98,7 +98,7 @@ def test_every_process_is_told_of_each_and_tests_and_demonstrations_have_their_o
 
 
 def test_a_full_disk_is_looked_for_below_each_root_that_runs_write(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     written = [path for path in failures._list_written_folders() if path.is_relative_to(settings.landing.parent)]
     assert {path.name for path in written} == {"lake", "landing", "restricted", "vault", "released"}
 

@@ -49,7 +49,7 @@ def is_store_url(location: str) -> bool:
     return "://" in location
 
 
-def find_place_scheme(location: str) -> str | None:
+def find_url_scheme(location: str) -> str | None:
     """The beginning of a URL up to its colon, of a store that is known or not: "s3" of "s3://bucket", "dbfs" of "dbfs:/x"; else None."""
     found = _SCHEME.match(location)
     return found[1] if found else None
@@ -95,7 +95,7 @@ def require_known_location(location: str) -> str:
     Raises UsageError if there is no such store, and if the URL has a query or a fragment, which may be credentials.
     """
     if not is_store_url(location):
-        if scheme := find_place_scheme(location):
+        if scheme := find_url_scheme(location):
             raise UsageError(f"There is no store '{scheme}:'. Write a folder, or s3://BUCKET/FOLDER.")
         return location
     kind = find_store_kind(location)

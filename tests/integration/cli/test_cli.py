@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import Call, call_command, set_places
+from tests.commands import Call, call_command, use_roots_of
 from tests.conftest import gym_at
 
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
@@ -36,7 +36,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, gym_of_t
     folder = tmp_path_factory.mktemp("cli")
     gym_at(folder, gym_of_two_days)
     with pytest.MonkeyPatch.context() as patch:
-        set_places(patch, folder)
+        use_roots_of(patch, folder)
         yield Settings.current()
 
 

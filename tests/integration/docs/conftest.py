@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.commands import set_places
+from tests.commands import use_roots_of
 
 
 @pytest.fixture
 def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A root with no pipeline yet, which the command line works in."""
-    set_places(monkeypatch, tmp_path)
+    use_roots_of(monkeypatch, tmp_path)
     monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path / "include"))
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import set_places
+from tests.commands import use_roots_of
 from tests.conftest import Lakehouse, settings_at
 from tests.few_rows import append_delivery
 from tests.uncontrolled_erasures import controls_left_out
@@ -100,7 +100,7 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
 def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from sluice.cli.running import plan
 
-    set_places(monkeypatch, shop.settings)
+    use_roots_of(monkeypatch, shop.settings)
     monkeypatch.setattr(plan, "load_declaration_graph", lambda settings, name: shop.graph)
     yield
 

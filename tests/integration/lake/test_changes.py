@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from tests.commands import set_places
+from tests.commands import use_roots_of
 
 from sluice.cli import main
 from sluice.lake import tables
@@ -48,7 +48,7 @@ def asked(capsys: pytest.CaptureFixture[str]) -> Counter[tuple[Any, ...]]:
 def test_changes_are_what_spark_reads_of_nested_and_partitioned_and_widened_tables(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     shape = TableShape(schema=tables.parse_ddl_schema(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
     tables.create_table(spark, path, shape)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import set_places
+from tests.commands import use_roots_of
 from tests.conftest import Lakehouse
 
 from sluice.cli import main
@@ -59,7 +59,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
 def history(lake: Lakehouse, name: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, Any]]:
     """Inputs and deliveries of the versions that hold data, newest first."""
     with pytest.MonkeyPatch.context() as patch:
-        set_places(patch, lake.settings)
+        use_roots_of(patch, lake.settings)
         with pytest.raises(SystemExit) as ended:
             main(("history", f"gym.{name}", "--json"))
     assert ended.value.code == 0

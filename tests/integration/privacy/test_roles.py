@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import Call, call_command, set_places
+from tests.commands import Call, call_command, use_roots_of
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.cli.tables import read
@@ -95,7 +95,7 @@ def call(club: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
         return club.graph if of.pipeline == "gym" else replace(club.graph, pipeline=other, computed={})
 
     with pytest.MonkeyPatch.context() as patch:
-        set_places(patch, club.settings)
+        use_roots_of(patch, club.settings)
         patch.setattr(read, "load_graph_if_readable", declared)
         yield lambda *arguments: call_command(capsys, *arguments)
 

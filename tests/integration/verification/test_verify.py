@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.conftest import Lakehouse, copied_places, settings_at
+from tests.conftest import Lakehouse, copy_roots, settings_at
 
 from sluice.declare import (
     F,
@@ -172,7 +172,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 @pytest.fixture
 def copied(world: Lakehouse, tmp_path: Path) -> Lakehouse:
     """The same lake, to be broken."""
-    return Lakehouse(copied_places(world.settings, tmp_path), world.spark, world.graph, landed=1000)
+    return Lakehouse(copy_roots(world.settings, tmp_path), world.spark, world.graph, landed=1000)
 
 
 def found(lake: Lakehouse, *names: str) -> dict[str, VerificationFinding]:

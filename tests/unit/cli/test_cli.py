@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.commands import Call, set_places
+from tests.commands import Call, use_roots_of
 
 from orchestration.backfill import checks
 from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop, concerns_killed_job
@@ -55,7 +55,7 @@ except SystemExit as ended:
     print(json.dumps([ended.code, [name for name in heavy if name in sys.modules]]))
 """
 
-pytestmark = pytest.mark.usefixtures("places")
+pytestmark = pytest.mark.usefixtures("root_folders")
 
 
 def last_line(out: str) -> dict[str, object]:
@@ -354,7 +354,7 @@ def test_status_check_fails_while_a_file_is_missed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = PipelineRecords(settings, "gym")
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     (settings.landing / "gym" / "registrations").mkdir(parents=True)
     deliveries, outcomes = records.delivery_ledger, records.outcome_ledger
 

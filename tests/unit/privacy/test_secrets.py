@@ -32,7 +32,7 @@ from sluice.table_properties import PSEUDONYM_KEYS
 VALUE = hashlib.sha256(b"a key").hexdigest()
 OTHER = hashlib.sha256(b"another key").hexdigest()
 
-pytestmark = pytest.mark.usefixtures("places")
+pytestmark = pytest.mark.usefixtures("root_folders")
 
 
 @pytest.fixture

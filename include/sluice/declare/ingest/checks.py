@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.new_objects import find_new_objects_mistake
 from sluice.errors import DeclarationError, nearest_name_hint
-from sluice.stores.opening import find_place_scheme
+from sluice.stores.opening import find_url_scheme
 
 if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
@@ -72,7 +72,7 @@ def _hint_at_choice(said: str, known: tuple[str, ...]) -> str:
 
 def _find_location_mistake(source: Source) -> str | None:
     """Checks where its files lie, how they are named, which date they have and where their records go."""
-    if find_place_scheme(source.path):
+    if find_url_scheme(source.path):
         return "path is a folder below <landing>/<pipeline>/, no URL. The landing folder may be one: set SLUICE_LANDING to s3://BUCKET/FOLDER."
     if source.path.startswith("/") or ".." in source.path.split("/"):
         return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.commands import Call, call_command, set_places
+from tests.commands import Call, call_command, use_roots_of
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.cli import named_tables
@@ -69,7 +69,7 @@ def call(wards: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]
         return replace(wards.graph, pipeline=replace(GYM, name=name), computed={} if name != "gym" else wards.graph.computed)
 
     with pytest.MonkeyPatch.context() as patch:
-        set_places(patch, wards.settings)
+        use_roots_of(patch, wards.settings)
         patch.setattr(named_tables, "load_declaration_graph", load)
         yield lambda *arguments: call_command(capsys, *arguments)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from delta.tables import DeltaTable
-from tests.commands import set_places
+from tests.commands import use_roots_of
 
 from sluice.cli import main
 from sluice.errors import UsageError
@@ -91,7 +91,7 @@ def test_columns_that_one_side_has_and_other_types_are_told(spark: SparkSession)
 @pytest.fixture
 def heart_rates(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
     """A table of gym with two versions that differ in a device and a reading."""
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     shape = TableShape(
         schema=tables.parse_ddl_schema("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=()

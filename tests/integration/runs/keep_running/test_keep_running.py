@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from deltalake import DeltaTable
-from tests.commands import set_places
+from tests.commands import use_roots_of
 from tests.conftest import ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
@@ -295,7 +295,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / "root" / name).symlink_to(ROOT / name)
     monkeypatch.setenv("SLUICE_ROOT", str(tmp_path / "root"))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'root' / 'include'}:{ROOT / 'include'}")
-    set_places(monkeypatch, tmp_path)
+    use_roots_of(monkeypatch, tmp_path)
     yield tmp_path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import Lakehouse, copied_places, settings_at
+from tests.conftest import Lakehouse, copy_roots, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -84,7 +84,7 @@ def as_it_was(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> 
 @pytest.fixture
 def lake(as_it_was: Lakehouse, tmp_path: Path) -> Lakehouse:
     """A copy of it, with today's code."""
-    return Lakehouse(copied_places(as_it_was.settings, tmp_path / "copy"), as_it_was.spark, NEW, landed=10_000)
+    return Lakehouse(copy_roots(as_it_was.settings, tmp_path / "copy"), as_it_was.spark, NEW, landed=10_000)
 
 
 def by_day(lake: Lakehouse, name: str) -> dict[tuple[str, date], int]:
@@ -129,7 +129,7 @@ def test_a_month_is_as_a_full_recompute_would_make_it_and_the_rest_as_it_was(lak
 
 
 def test_one_run_over_a_range_is_the_same_as_one_a_day(lake: Lakehouse, tmp_path: Path) -> None:
-    daily = Lakehouse(copied_places(lake.settings, tmp_path / "daily"), lake.spark, NEW)
+    daily = Lakehouse(copy_roots(lake.settings, tmp_path / "daily"), lake.spark, NEW)
     lake.replay("2026-01-31", "2026-02-01")
     for day in ("2026-02-01", "2026-01-31"):
         daily.replay(day, day)

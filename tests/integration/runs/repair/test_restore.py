@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse, copied_places, settings_at
+from tests.conftest import Lakehouse, copy_roots, settings_at
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -80,7 +80,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 @pytest.fixture
 def shop(first: Lakehouse, tmp_path: Path) -> Lakehouse:
     """A shop of this test's own."""
-    return Lakehouse(copied_places(first.settings, tmp_path), first.spark, first.graph, landed=100)
+    return Lakehouse(copy_roots(first.settings, tmp_path), first.spark, first.graph, landed=100)
 
 
 def land(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:

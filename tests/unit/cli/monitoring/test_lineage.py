@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import ask_command, set_places
+from tests.commands import ask_command, use_roots_of
 
 from sluice.cli.monitoring import report
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
@@ -18,7 +18,7 @@ from sluice.settings import Settings
 
 @pytest.fixture(autouse=True)
 def traced(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PipelineRecords:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     records = PipelineRecords(settings, "gym")
     Path(records.bookkeeping()).mkdir(parents=True)
     beats = TracedColumn("beats", "int", (Origin("heart_rate_bronze", "bpm", "identity"),), treated="round")

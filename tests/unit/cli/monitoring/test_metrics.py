@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import set_places
+from tests.commands import use_roots_of
 
 from sluice.cli import main
 from sluice.cli.monitoring import metrics, standing
@@ -139,7 +139,7 @@ def test_a_table_that_is_there_twice_is_one_series() -> None:
 def test_a_pipeline_that_cannot_be_read_does_not_keep_the_others_from_being_written(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     real = metrics.compute_status
 
     def damaged(records: PipelineRecords) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_two_pipelines_share_a_metric_and_a_strange_name_is_escaped() -> None:
 def test_a_lake_without_anything_has_numbers_too_and_a_file_is_written_whole(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     done = {"run": "one", "pipeline": "gym", "stage": "gold", "flow": "device_day", "state": "done"}
     ledger.append_run_rows(PipelineRecords(settings, "gym"), [{**done, "started_at": AT, "ended_at": AT, "mode": "increment"}])
     with pytest.raises(SystemExit) as ended:

@@ -27,7 +27,7 @@ from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
-pytestmark = pytest.mark.usefixtures("places")
+pytestmark = pytest.mark.usefixtures("root_folders")
 
 
 class Page(HTMLParser):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.commands import ask_command, set_places
+from tests.commands import ask_command, use_roots_of
 
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -27,7 +27,7 @@ def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, A
 
 @pytest.fixture(autouse=True)
 def two_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     begun = {"starting Spark": 6.0, "tables": 20.0}
     anew = "full: a change of 'heart_rate' can touch any row"
     rows = [

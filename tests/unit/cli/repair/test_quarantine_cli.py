@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.commands import call_command, set_places
+from tests.commands import call_command, use_roots_of
 
 from sluice.ingest import ledger
 from sluice.pipeline_records import PipelineRecords
@@ -25,7 +25,7 @@ SECRET = "anna-schmidt-4711"
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A lake of gym with a file and two rows in quarantine, and their deliveries."""
     records = PipelineRecords(settings, "gym")
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     rows = [
         {"_delivery": 1, "_file": "a", "_row": None, "reasons": ["the file holds NUL bytes"], "content": b"\0"},
         {"_delivery": 2, "_file": "b", "_row": 3, "reasons": ["the line is no JSON object"], "record": SECRET},

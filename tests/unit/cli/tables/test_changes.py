@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.commands import Call, call_command, set_places
+from tests.commands import Call, call_command, use_roots_of
 
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -22,7 +22,7 @@ SECRET = "anna-schmidt-4711"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """gym with a table: made and filled at version 0, an update and a delete at 1 and 2, two rows more at 3."""
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     write_deltalake(path, readings((2, 7), (1, 7), (1, 6)), configuration=FEED)
     DeltaTable(path).update(predicate="device_id = 1", updates={"heartrate": "heartrate + 1"})

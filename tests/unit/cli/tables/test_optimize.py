@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.commands import ask_command, set_places
+from tests.commands import ask_command, use_roots_of
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.settings import Settings
@@ -17,7 +17,7 @@ from sluice.settings import Settings
 @pytest.fixture(autouse=True)
 def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables: one whose second file is as large as its first, and one with a single file."""
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, files in (("heart_rate", 2), ("device_day", 1)):
         path = graph.location(settings, name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.commands import ask_command, set_places
+from tests.commands import ask_command, use_roots_of
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake.clone_registry import register_shallow_clone
@@ -24,7 +24,7 @@ from sluice.table_properties import RETENTION
 @pytest.fixture(autouse=True)
 def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables: from one, two files can go; the other holds people, and its files are within the retention."""
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, keep in (("heart_rate", "0 seconds"), ("device_day", "7 days")):
         path = graph.location(settings, name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.commands import call_command, set_places
+from tests.commands import call_command, use_roots_of
 
 from sluice.cli import main
 from sluice.cli.repair import restore
@@ -376,7 +376,7 @@ def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(la
 def test_the_command_says_what_it_will_do_asks_and_does_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_places(monkeypatch, settings)
+    use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").outcome_ledger
     for number in (1, 2):
         ledger.append_delivery_ledger_rows(

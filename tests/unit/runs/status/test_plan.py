@@ -37,7 +37,7 @@ from sluice.settings import Settings
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, 2, tzinfo=UTC)
 
-pytestmark = pytest.mark.usefixtures("places")
+pytestmark = pytest.mark.usefixtures("root_folders")
 
 
 @table(reads="reports", keys="id")
