@@ -222,13 +222,19 @@ def input_read_by_node(plan: Any, names: Mapping[int, str]) -> str | None:
 
 def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
     """Returns, by input, the columns that an optimised plan needs, with their types. Another column or type may change the view."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    found = find_used_types(plan, names)
+    return {name: tuple(sorted(f"{column} {kind}" for column, kind in used.items())) for name, used in found.items()}
+
+
+def find_used_types(plan: Any, names: Mapping[int, str]) -> dict[str, dict[str, str]]:
+    """Returns, by input, the types of the columns that an optimised plan needs, by column."""
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
     def walk(node: Any, needed: Any) -> None:
         name = input_read_by_node(node, names)
         if name is not None:
             columns = (one for one in scala_to_list(node.output()) if needed.contains(one))
-            found[name].update(f"{one.name()} {one.dataType().simpleString()}" for one in columns)
+            found[name].update({str(one.name()): str(one.dataType().simpleString()) for one in columns})
         for subquery in scala_to_list(node.subqueries()):
             walk(subquery, subquery.outputSet())
         below = node.references() if node.nodeName() in _GIVES_OWN_COLUMNS else getattr(needed, "$plus$plus")(node.references())
@@ -236,7 +242,7 @@ def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[st
             walk(child, child.outputSet() if node.nodeName() == "Union" else below)
 
     walk(plan, plan.outputSet())
-    return {name: tuple(sorted(columns)) for name, columns in found.items()}
+    return found
 
 
 def refuse_unfollowed_reads(session: SparkSession, view: str, plan: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -92,6 +94,11 @@ def read_table_comment(path: str) -> str | None:
 def read_column_names(path: str) -> list[str]:
     """Returns the names of a table's columns."""
     return [field.name for field in open_checked_table(path).schema().fields]
+
+
+def read_column_types(path: str) -> dict[str, Any]:
+    """Returns the types of a table's columns by name, as the log has them: a text, or an object for a type with others within."""
+    return {field["name"]: field["type"] for field in json.loads(open_checked_table(path).schema().to_json())["fields"]}
 
 
 def read_partition_columns(path: str) -> list[str]:

@@ -24,7 +24,9 @@ LOST_CHECKPOINT = "its checkpoint was lost"
 
 _UNBOUNDED = "unbounded"
 _PASSED = "passed"
-"""The keys in flow.json of a view's unbounded inputs, and of the versions, by input, after which the stream of a checkpoint begins."""
+_READ_TYPES = "read_types"
+"""The keys in flow.json of a view's unbounded inputs, of the versions, by input, after which the stream of a checkpoint begins, and of the
+types of the columns that a silver table reads."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,23 @@ def read_unbounded_inputs(memory: Mapping[str, object]) -> tuple[str, ...]:
     """Returns what `record_unbounded_inputs` recorded. Empty if it recorded nothing yet."""
     found = memory.get(_UNBOUNDED)
     return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def record_read_types(folder: str, flow: str, mark: str, types: Mapping[str, object]) -> None:
+    """Records the columns that a flow reads of a table, with their types as in the table's log. Errors as of `open_checkpoint`.
+
+    mark: of everything that decides which columns these are.
+    """
+    memory, found = read_flow_memory(folder, flow), {"mark": mark, "columns": dict(types)}
+    if memory is not None and memory.get(_READ_TYPES) != found:
+        _write_flow_memory(locate(folder), {**memory, _READ_TYPES: found})
+
+
+def read_recorded_types(memory: Mapping[str, object] | None) -> tuple[str, dict[str, object]]:
+    """Returns the mark and the types that `record_read_types` recorded. Both are empty if it recorded nothing yet."""
+    found = memory.get(_READ_TYPES) if memory is not None else None
+    columns = found.get("columns") if isinstance(found, dict) else None
+    return (str(found["mark"]), columns) if isinstance(found, dict) and isinstance(columns, dict) else ("", {})
 
 
 def _is_past_stream(location: Location, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:

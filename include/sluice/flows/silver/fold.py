@@ -22,6 +22,7 @@ from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
+from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
 from sluice.flows.silver.made import (
     TWO_FILES,
@@ -33,6 +34,7 @@ from sluice.flows.silver.made import (
     select_rows_of_keys,
     silver_table_schema,
 )
+from sluice.flows.silver.read_columns import record_read_columns
 from sluice.flows.silver.scope import (
     DeliveryScope,
     count_delivery_rows,
@@ -94,9 +96,10 @@ def _stream_outcomes(
         workspace.checkpoints(flow),
         flow,
         {name: identity},
-        anew=anew,
+        anew=anew or reason_if_retyped(workspace.checkpoints(flow), flow, source.name, workspace.path(source.name)),
         find_starts=lambda: stream_starts.find_starts_at_latest_change({name: path}, feed=False),
     )
+    record_read_columns(workspace, table, source)
     if checkpoint.rebased:
         report.notes.append(f"{FOLDED_ANEW}: {checkpoint.rebased}")
     elif targets.has_transform_changed(workspace, table):

@@ -19,6 +19,7 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, positions, stream_starts
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
+from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
 from sluice.record_states import INGESTED, WAITING
@@ -112,7 +113,9 @@ def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
 
 def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     """Reads a silver table's standing: how far it has read the list of outcomes."""
-    return _start_anew_without_table(books, _read_checkpoint_standing(books, table))
+    flow = _start_anew_without_table(books, _read_checkpoint_standing(books, table))
+    (name, folder), (source, *_) = books.checkpoints(table), table.reads
+    return flow if flow.anew else replace(flow, anew=reason_if_retyped(folder, name, source, books.path(source)))
 
 
 def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
