@@ -183,7 +183,7 @@ def _run_erasure(records: PipelineRecords, console: Console, request: str) -> Ma
     from sluice.runs import erasing, summary
 
     started = time.monotonic()
-    report = erasing.run_erase_stage(records.settings, job.JobRequest(records.pipeline, ERASE), [request])
+    report = erasing.run_erase_stage(records.settings, job.JobRequest(records.pipeline, ERASE.name), [request])
     for row in report["requests"]:
         console.print(f"{summary.describe_request_standing(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
     return report

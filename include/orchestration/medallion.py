@@ -70,7 +70,7 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
             with _task_group(group):
                 for stage in stages:
                     before.append(_stage_task(pipeline, stage))
-            if pipeline.publishes and before[-1].stage == PUBLISHED_AFTER.name:
+            if pipeline.publishes and before[-1].stage == PUBLISHED_AFTER:
                 with TaskGroup("publish", prefix_group_id=False, tooltip="Tell other DAGs of new versions") as publish:
                     for table in pipeline.publishes:
                         _publish_task(pipeline, table)
@@ -88,7 +88,7 @@ def _stage_task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
         task_id=stage.name,
         task_display_name=stage.title,
         pipeline=pipeline.name,
-        stage=stage.name,
+        stage=stage,
         alert_when=pipeline.alert_when,
         pool=airflow_pool_name(pipeline.name),
         doc_md=stage.documentation,

@@ -28,7 +28,8 @@ class Stage:
     """The record of a stage. It is a task of the DAG, which runs the script `spark_jobs/<name>.py`.
 
     title: its name in the UI. documentation: what it does. function: carries it out, as "module:function"; it is loaded on the Spark side
-    only, and called with the workspace, the stage's name and `StageOptions`. group: of tasks, in the DAG.
+    only, and called with the workspace, the stage's name and `StageOptions`; "" if its job script runs it otherwise. group: of tasks, in the
+    DAG.
 
     in_clone: whether a clone runs it; "views": if it brings only views up to date. once_in_backfill: a backfill of many runs does it only in
     the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
@@ -40,7 +41,7 @@ class Stage:
     name: str
     title: str
     documentation: str
-    function: str
+    function: str = ""
     group: StageGroup | None = None
     in_clone: Literal["never", "views", "always"] = "never"
     once_in_backfill: bool = False
@@ -140,8 +141,18 @@ VerifyChoice = Literal["next", "all"]
 VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
 """What the trigger form offers for the stage `verify`."""
 
-ERASE, CLONE, RELEASE, RESTORE, READMISSION = "erase", "clone", "release", "restore", "quarantine"
-"""Work of other commands, by its name as a stage in the run ledger. It is no task of a pipeline's DAG."""
+ERASE = Stage(
+    name="erase",
+    title="erase and certify",
+    documentation=(
+        "Removes the rows from every table and every other place, removes the bytes whose retention is over, scans the rest, "
+        "and issues certificates."
+    ),
+)
+"""The task of the DAG of erasures, and the work of a command. It is no stage of a pipeline's run."""
+
+CLONE, RELEASE, RESTORE, READMISSION = "clone", "release", "restore", "quarantine"
+"""Work of other commands, by its name as a stage in the run ledger. It is no task of a DAG."""
 
 
 def stages_after_layers() -> tuple[Stage, ...]:
@@ -151,12 +162,18 @@ def stages_after_layers() -> tuple[Stage, ...]:
 
 def names_no_layer_may_have() -> frozenset[str]:
     """Names that the run ledger or a folder of the lake uses otherwise: the stages after the layers, and the work of other commands."""
-    return frozenset({*(stage.name for stage in _AFTER_LAYERS), ERASE, CLONE, RELEASE, RESTORE, READMISSION})
+    return frozenset({*(stage.name for stage in _AFTER_LAYERS), ERASE.name, CLONE, RELEASE, RESTORE, READMISSION})
+
+
+def describe_layer(name: str) -> Stage:
+    """The record of the stage that brings a layer up to date. One that is not described here is described by its name."""
+    own = _layer_stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
+    return {stage.name: stage for stage in KNOWN_LAYERS}.get(name, own)
 
 
 def _layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """The stages that bring the pipeline's own layers up to date, lowest first."""
-    return [describe_stage(name) for name in pipeline.layer_names]
+    return [describe_layer(name) for name in pipeline.layer_names]
 
 
 def all_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
@@ -185,13 +202,6 @@ def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
         if stage.name == name:
             return stage
     raise UsageError(f"Pipeline '{pipeline.name}' has no stage '{name}'.{nearest_name_hint(name, list_stage_names(pipeline))}")
-
-
-def describe_stage(name: str) -> Stage:
-    """The record of a stage by its name. Any other name is a layer's."""
-    known = {stage.name: stage for stage in (*KNOWN_LAYERS, LAYERS, *stages_after_layers())}
-    own = _layer_stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
-    return known.get(name, own)
 
 
 def _list_as_words(names: Iterable[str]) -> str:

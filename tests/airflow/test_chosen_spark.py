@@ -12,6 +12,7 @@ from tests.airflow.test_spark_submit import context
 from orchestration.backfill.without_airflow import _choose_spark_by_variable
 from orchestration.spark_submit.chosen_spark import choose_spark
 from sluice.errors import UsageError
+from sluice.pipeline_stages import SILVER
 from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def test_a_job_is_told_master_profile_and_python_of_the_connection(
 
     connect(monkeypatch, **address, extra={"profile": "standalone", "executor-python": "/opt/python3"})
     checkout.records.unlink(missing_ok=True)
-    SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver").execute(context())
+    SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER).execute(context())
     told = json.loads(checkout.records.read_text().splitlines()[0])
     said = dict(zip(told["argv"][:8:2], told["argv"][1:8:2], strict=True))
     assert said["--master"] == "spark://there:7077"
@@ -72,7 +73,7 @@ def test_it_is_refused_before_anything_is_submitted(checkout: Checkout, monkeypa
     connect(monkeypatch, host="spark://there:7077")
     checkout.records.unlink(missing_ok=True)
     with pytest.raises(AirflowFailException, match="is for one machine"):
-        SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver").execute(context())
+        SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER).execute(context())
     assert not checkout.records.exists()
 
 

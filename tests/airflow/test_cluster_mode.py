@@ -18,6 +18,7 @@ from tests.waiting import until
 
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import SILVER
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -98,7 +99,7 @@ def wait_until_followed(task: Any) -> None:
 def operator(**options: Any) -> Any:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
-    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver", **options)
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER, **options)
 
 
 def followed_jobs(checkout: Checkout) -> Location:

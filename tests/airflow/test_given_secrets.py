@@ -60,8 +60,9 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def operator(checkout: Checkout) -> Any:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+    from sluice.pipeline_stages import SILVER
 
-    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER)
 
 
 def told(records: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.checkout import read_notes
 from tests.waiting import is_alive, until
 
 from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import OPTIMIZE, SILVER, VERIFY
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def upkeep(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setattr(process_without_spark, "sys", SimpleNamespace(executable=str(program)))
-        return SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize")
+        return SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage=OPTIMIZE)
 
     return make
 
@@ -408,7 +409,7 @@ def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, l
 def operator(checkout: Checkout) -> Any:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
-    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER)
 
 
 def test_the_report_comes_back(operator: Any, records: Path) -> None:
@@ -436,7 +437,7 @@ def test_what_differs_from_its_recompute_is_not_tried_again(
 
     monkeypatch.setenv("STAND_IN_EXIT", str(code))
     with pytest.raises(AirflowException) as failure:
-        SluiceSparkSubmitOperator(task_id="verify", pipeline="gym", stage="verify").execute(context())
+        SluiceSparkSubmitOperator(task_id="verify", pipeline="gym", stage=VERIFY).execute(context())
     assert isinstance(failure.value, AirflowFailException) == (code == 1), "a lease that is held and a job that was killed are"
 
 
@@ -523,7 +524,7 @@ def test_an_earlier_stop_request_does_not_stop_a_stage_without_spark(
 
     monkeypatch.setattr(ProcessWithoutSpark, "run_stage", run_stage)
     try:
-        report = SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize").execute(given)
+        report = SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage=OPTIMIZE).execute(given)
         assert (report["stage"], told(records), request.exists()) == ("optimize", [], False)
     finally:
         request.unlink(missing_ok=True)

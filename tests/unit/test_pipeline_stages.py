@@ -27,14 +27,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "include" / "sluice" / "pipeline_stages.py"
 COMMANDS = {
     # What people type, or a field of a record: the same word for something else.
-    ("demonstrations/erasure.py", ERASE),
+    ("demonstrations/erasure.py", ERASE.name),
     ("cli/erasure/__init__.py", VERIFY.name),
     ("cli/monitoring/status.py", BRONZE.name),
     ("cli/tables/copies.py", CLONE),
     ("cli/tables/copies.py", RELEASE),
     ("lake/releases.py", RELEASE),
-    ("orchestration/erasure/dag.py", ERASE),
-    ("erasure/request_record.py", ERASE),
+    ("orchestration/erasure/dag.py", ERASE.name),
+    ("erasure/request_record.py", ERASE.name),
 }
 
 
@@ -64,7 +64,7 @@ def test_the_name_of_a_stage_stands_nowhere_but_in_its_record() -> None:
         *(ROOT / "include/demonstrations").rglob("*.py"),
         *(ROOT / "spark_jobs").glob("*.py"),
     ]
-    names = {stage.name for stage in described()} | {ERASE, CLONE, RELEASE, RESTORE}
+    names = {stage.name for stage in described()} | {ERASE.name, CLONE, RELEASE, RESTORE}
     found = {
         (str(path.relative_to(ROOT)), name)
         for path in code
@@ -136,7 +136,7 @@ def test_a_stage_that_is_added_by_its_entry_is_told_where_stages_are_told(swept:
     assert pipeline_stages.list_stage_names(pipeline) == [*(stage.name for stage in described()[:-1]), "sweep"]
     once = [stage.name for stage in pipeline_stages.stages_after_layers() if stage.once_in_backfill]
     assert pipeline_stages.name_backfill_upkeep() == f"{', '.join(once[:-1])} and sweep"
-    assert pipeline_stages.describe_stage("sweep") is swept
+    assert pipeline_stages.find_stage_of_pipeline(pipeline, "sweep") is swept
     with pytest.raises(UsageError, match=r"'gym' has no stage 'sweeep'\. Did you mean 'sweep'"):
         pipeline_stages.find_stage_of_pipeline(pipeline, "sweeep")
 
@@ -155,7 +155,7 @@ def test_a_stage_that_is_added_by_its_entry_is_run_in_clones_as_it_says(
 
 
 def test_a_layer_that_is_not_described_is_described_by_its_name() -> None:
-    found = pipeline_stages.describe_stage("raw_copies")
+    found = pipeline_stages.describe_layer("raw_copies")
     assert (found.title, found.documentation) == ("Raw copies", "Brings the tables of raw_copies up to date.")
     assert (found.function, found.group, found.in_clone) == (KNOWN_LAYERS[0].function, KNOWN_LAYERS[0].group, "views")
 
@@ -171,13 +171,19 @@ def test_stages_together_are_one_task_of_the_layers_and_the_stages_stay_as_they_
     assert pipeline_stages.list_stages_of_task(together, "vacuum") == ["vacuum"]
     for task in pipeline_stages.tasks_of_pipeline(together):
         assert "run_stage_script(__file__)" in (ROOT / "spark_jobs" / f"{task.name}.py").read_text()
-        assert pipeline_stages.describe_stage(task.name) is task
 
 
 def test_a_layer_may_be_called_like_the_task_of_all(gym: tuple[Settings, Graph]) -> None:
     pipeline = replace(gym[1].pipeline, layers=("shop.raw", "shop.layers"))
     assert pipeline_stages.list_stages_of_task(pipeline, "layers") == ["layers"]
     assert pipeline_stages.list_stages_of_task(replace(pipeline, stages="together"), "layers") == ["raw", "layers"]
+    assert pipeline_stages.find_stage_of_pipeline(pipeline, "layers").title == "Layers", "not that of the task of all"
+
+
+@pytest.mark.parametrize("name", [ERASE.name, CLONE, "sliver", "layers"])
+def test_what_is_no_stage_of_the_pipeline_has_no_record(gym: tuple[Settings, Graph], name: str) -> None:
+    with pytest.raises(UsageError, match=f"'gym' has no stage '{name}'"):
+        pipeline_stages.find_stage_of_pipeline(gym[1].pipeline, name)
 
 
 def test_stages_are_apart_or_together(gym: tuple[Settings, Graph]) -> None:

@@ -41,10 +41,6 @@ NOW, UNAPPROVED = "now", "unapproved"
 """Which requests a job carries out: all that may be carried out, or those that somebody has just approved."""
 BY_DATA = "asked_by_data"
 """Whether there may be unread rows that are requests: then the job carries out all that is due, including those that it finds."""
-_ERASE = (
-    "Removes the rows from every table and every other place, removes the bytes whose retention is over, scans the rest, "
-    "and issues certificates."
-)
 
 
 class DueOperator(BaseOperator):
@@ -99,10 +95,10 @@ class EraseOperator(SluiceSparkSubmitOperator):
             raise AirflowSkipException("Nothing of that kind is due.")
         return super().execute(context)
 
-    def _build_request(self, context: Context) -> RunRequest:
-        return RunRequest(ERASE)
+    def _build_request(self, context: Context) -> None:
+        return None
 
-    def _build_job_arguments(self, asked: RunRequest, context: Context) -> list[str]:
+    def _build_job_arguments(self, asked: RunRequest | None, context: Context) -> list[str]:
         approved = ["--approved"] if self.which == UNAPPROVED else []
         return [
             "--pipeline",
@@ -154,7 +150,7 @@ def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
         execution_timeout=timedelta(minutes=5),
         doc_md="Reads the requests, and alerts about those whose deadline is near. Skips the rest if nothing is due.",
     )
-    chain(listing, _erase_task(pipeline, "erase", "erase and certify", NOW, listing.task_id))
+    chain(listing, _erase_task(pipeline, ERASE.name, ERASE.title, NOW, listing.task_id))
     if asks_first and airflow_line() == 3:
         from orchestration.erasure.approval import ApprovalStep
 
@@ -169,7 +165,11 @@ def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
 
 
 def _erase_task(pipeline: str, name: str, title: str, which: str, listed_by: str) -> EraseOperator:
-    options: dict[str, Any] = {"pool": airflow_pool_name(pipeline), "doc_md": _ERASE, "execution_timeout": timedelta(hours=12)}
+    options: dict[str, Any] = {
+        "pool": airflow_pool_name(pipeline),
+        "doc_md": ERASE.documentation,
+        "execution_timeout": timedelta(hours=12),
+    }
     return EraseOperator(
         task_id=name, task_display_name=f"{pipeline}: {title}", pipeline=pipeline, which=which, listed_by=listed_by, **options
     )

@@ -40,7 +40,7 @@ from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import describe_stage
+from sluice.pipeline_stages import Stage
 from sluice.runs import quiet
 from sluice.runs.followed_job import JobEnd, collect_ended_jobs
 from sluice.settings import Settings
@@ -65,17 +65,17 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self,
         *,
         pipeline: str,
-        stage: str,
+        stage: Stage,
         alert_when: Mapping[str, float] | None = None,
         conf: dict[str, str] | None = None,
         conn_id: str = "spark_default",
         deferrable: bool | None = None,
         **options: Any,
     ) -> None:
-        application = Settings.current().root / "spark_jobs" / f"{stage}.py"
+        application = Settings.current().root / "spark_jobs" / f"{stage.name}.py"
         super().__init__(
             application=str(application),
-            name=f"sluice-{pipeline}-{stage}",
+            name=f"sluice-{pipeline}-{stage.name}",
             conf=conf,
             conn_id=conn_id,
             **options,
@@ -107,11 +107,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         end = self._run_on_cluster(job, asked, manager, context) if manager else self._run_beside_task(job, asked, context)
         return self._finish_job(records, asked, run, end)
 
-    def _run_beside_task(self, job: StageJob, asked: RunRequest, context: Context) -> JobEnd:
+    def _run_beside_task(self, job: StageJob, asked: RunRequest | None, context: Context) -> JobEnd:
         """Run the stage without Spark, or else submit its job and wait: its driver is a process of this worker."""
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder, give_secrets_to_job(job.records) as given:
             # Airflow's secrets are in no file that could be compared.
-            if asked.takes_what_is_new and not given and (end := self._run_without_spark(job)):
+            if asked is not None and asked.takes_what_is_new and not given and (end := self._run_without_spark(job)):
                 return end
             report = Path(folder) / "report.json"
             self._hook = hook = job.make_hook(("--report", str(report)), given=given)
@@ -130,12 +130,12 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 hook.stop_submit()  # only after an interrupt is anything left to stop
             return JobEnd(0, report=_read_report(report))
 
-    def _run_on_cluster(self, job: StageJob, asked: RunRequest, manager: ClusterManager, context: Context) -> JobEnd:
+    def _run_on_cluster(self, job: StageJob, asked: RunRequest | None, manager: ClusterManager, context: Context) -> JobEnd:
         """Run the stage without Spark, or else follow a driver on the cluster to its end; or defer the task, and follow it then."""
         attempts = name_attempts(context, self.task_id, job.arguments)
         for ended in collect_ended_jobs(job.records, attempts):  # of attempts that ended before their drivers did
             self._alert_of_failed_job(ended, job.run)
-        if asked.takes_what_is_new and (end := self._run_without_spark(job)):
+        if asked is not None and asked.takes_what_is_new and (end := self._run_without_spark(job)):
             return end
         self._cluster_task = on_cluster = ClusterTask(job, manager, attempts)
         self._refuse_if_killed()
@@ -186,12 +186,12 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         If its process fails for any reason, the job is to be submitted. Raises AirflowException if the task was killed, or the run asked to
         stop.
         """
-        if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(job.records, datetime.now(UTC)) is None:
+        if not self.stage.without_spark and quiet.find_quiet_mark(job.records, datetime.now(UTC)) is None:
             return None
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
             arguments = [*job.arguments, "--report", str(report)]
-            end = self._process_without_spark.run_stage(self.stage, arguments, job.build_environment_without_spark())
+            end = self._process_without_spark.run_stage(self.stage.name, arguments, job.build_environment_without_spark())
             self._refuse_if_killed()
             if end.exit_code == quiet.STOPPED:
                 raise AirflowException(f"{end.output} The next attempt goes on from there.")
@@ -210,13 +210,15 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
             )
 
-    def _build_job_arguments(self, asked: RunRequest, context: Context) -> list[str]:
-        """The arguments of the job's script, but for the file of its answer. A subclass may replace them."""
+    def _build_job_arguments(self, asked: RunRequest | None, context: Context) -> list[str]:
+        """The arguments of the job's script, but for the file of its answer. A subclass whose work has no mode replaces this."""
+        assert asked is not None
         return spark_job_arguments(self.pipeline, asked, context)
 
-    def _build_request(self, context: Context) -> RunRequest:
+    def _build_request(self, context: Context) -> RunRequest | None:
+        """What the run is asked for; None from a subclass whose work is no stage of a run, and so has no mode."""
         try:
-            postponed = reason_to_postpone_upkeep(context) if describe_stage(self.stage).once_in_backfill else None
+            postponed = reason_to_postpone_upkeep(context) if self.stage.once_in_backfill else None
             asked = RunRequest.of(context)
         except UsageError as error:
             raise AirflowFailException(str(error)) from None
@@ -228,7 +230,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if self._killed:
             raise AirflowException(f"{self.name}: killed before it was submitted")
 
-    def _finish_job(self, records: PipelineRecords, asked: RunRequest, run: str, end: JobEnd) -> dict[str, Any] | None:
+    def _finish_job(self, records: PipelineRecords, asked: RunRequest | None, run: str, end: JobEnd) -> dict[str, Any] | None:
         """Send the alerts of what the job did, and return its report. Raises the exception for its exit code."""
         if end.exit_code:
             self._alert_of_failed_job(end, run)

@@ -33,10 +33,10 @@ _AGING = "aging"
 
 def run_erase_script() -> NoReturn:
     """Runs the job script: by its arguments, with the exit codes that every job has."""
-    parser = script.build_job_parser(ERASE, "What is due of a pipeline's requests to erase people.")
+    parser = script.build_job_parser(ERASE.name, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
-    script.run_job_script(ERASE, parser, lambda arguments: [_run_erase_from_arguments(arguments)])
+    script.run_job_script(ERASE.name, parser, lambda arguments: [_run_erase_from_arguments(arguments)])
 
 
 def run_erase_stage(
@@ -93,9 +93,9 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
         "propagation": lambda: stages.run_pipeline_stage(workspace, DELETIONS.name, StageOptions(requests=asked)),
         physical.REMOVAL_OF_BYTES: lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
     }
-    with take_table_turns(ERASE) as turns:
+    with take_table_turns(ERASE.name) as turns:
         for name, work in parts.items():
-            turns.reports += turns.take_part(name, ERASE, work)
+            turns.reports += turns.take_part(name, ERASE.name, work)
         proved, failed = scan_and_certify_requests(workspace, asked)
         turns.reports += proved
         turns.errors |= failed
@@ -136,7 +136,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     from sluice.lake.report import FlowReport
 
     records = workspace.records
-    reports = {request: FlowReport(flow=request_events.name_erasure_flow(request), layer=ERASE) for request in ids}
+    reports = {request: FlowReport(flow=request_events.name_erasure_flow(request), layer=ERASE.name) for request in ids}
     errors: dict[str, BaseException] = {}
     known = []
     for request, report in reports.items():
@@ -168,7 +168,7 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
     if given.approved and not requests:
         raise UsageError("--approved needs --requests ID,ID.")
-    asked = job.JobRequest(given.pipeline, ERASE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
+    asked = job.JobRequest(given.pipeline, ERASE.name, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
     return run_erase_stage(Settings.current(), asked, requests, given.approved)
 
 

@@ -15,7 +15,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage, find_stage_of_pipeline
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, find_stage_of_pipeline
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due, failures, name_registration, stage_recording, summary, vault_expiry
@@ -64,7 +64,7 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
     from sluice.runs.execution import clones, stages
 
     graph = load_declaration_graph(settings, request.pipeline)
-    find_stage_of_pipeline(graph.pipeline, request.stage)
+    stage = find_stage_of_pipeline(graph.pipeline, request.stage)
     # A scheduled run takes whatever is new: its interval is no demand.
     check_run_mode(
         request.mode, [request.interval if request.mode != INCREMENT.name else None], request.options.tables, ARGUMENT_NAMES
@@ -79,7 +79,7 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
         lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.options),
         towards_quiet=request.takes_what_is_new,
     )
-    return add_request_standings(settings, request, report)
+    return add_request_standings(graph.records(settings), stage, report)
 
 
 def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -95,17 +95,16 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
         yield run_recorded_stage(settings, replace(request, stage=stage))
 
 
-def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
+def add_request_standings(records: PipelineRecords, stage: Stage, report: dict[str, Any]) -> dict[str, Any]:
     """Returns a successful stage's report with the work that followed it, and the state of erasure requests if the stage may change it."""
-    records = PipelineRecords(settings, request.pipeline)
-    report = report | clean_up_after_stage(records, request.stage)
-    standing = due.summarize_erasure_requests(records) if describe_stage(request.stage).moves_erasures else []
+    report = report | clean_up_after_stage(records, stage)
+    standing = due.summarize_erasure_requests(records) if stage.moves_erasures else []
     return {**report, "requests": standing} if standing else report
 
 
-def clean_up_after_stage(records: PipelineRecords, stage: str) -> dict[str, Any]:
+def clean_up_after_stage(records: PipelineRecords, stage: Stage) -> dict[str, Any]:
     """Does the work that follows a successful stage, whoever ran it. Returns additions to the stage's report."""
-    if describe_stage(stage).moves_erasures:
+    if stage.moves_erasures:
         vault_expiry.forget_expired_identifiers(records)
     named = name_registration.register_after_stage(records, stage)
     return {"catalog": named} if named else {}

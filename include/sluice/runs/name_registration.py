@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import describe_stage
+from sluice.pipeline_stages import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from sluice.catalogs.registration import NameOutcome
 
 
-def register_after_stage(records: PipelineRecords, stage: str) -> list[str]:
+def register_after_stage(records: PipelineRecords, stage: Stage) -> list[str]:
     """Registers what is new or changed, if a catalog is set and this is the stage for it. Returns lines for the report; none if nothing changed.
 
     A failure is a line too, and the next run tries again.
     """
-    if records.settings.catalog is None or not describe_stage(stage).registers_names:
+    if records.settings.catalog is None or not stage.registers_names:
         return []
     from sluice.catalogs.catalog import CatalogFailed
     from sluice.catalogs.registration import register_pipeline

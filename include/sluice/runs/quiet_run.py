@@ -18,7 +18,7 @@ from sluice.declare.assembly.loading import load_declaration_graph, load_pipelin
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import list_stages_of_task
+from sluice.pipeline_stages import Stage, find_stage_of_pipeline, list_stages_of_task
 from sluice.printable import library_texts_withheld
 from sluice.runs import job, quiet, script, stage_recording, summary
 from sluice.runs.job import JobRequest
@@ -43,7 +43,7 @@ def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] 
             mark = quiet.find_quiet_mark(records, at, leased=True)  # again, now that nobody else writes
             if mark is None or mark.declared != digest_declarations(graph):
                 return None
-            return _record_quiet_stage(settings, request, mark, at)
+            return _record_quiet_stage(records, request, find_stage_of_pipeline(graph.pipeline, request.stage), mark, at)
     except (SluiceError, OSError):
         return None  # the job waits for the lease and reports what is wrong
 
@@ -60,7 +60,9 @@ def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[s
     return reports
 
 
-def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark, at: datetime) -> dict[str, Any]:
+def _record_quiet_stage(
+    records: PipelineRecords, request: JobRequest, stage: Stage, mark: QuietMark, at: datetime
+) -> dict[str, Any]:
     tables = mark.tables.get(request.stage, [])
     reports = [
         FlowReport(
@@ -74,10 +76,10 @@ def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark
     ]
     seconds = (datetime.now(UTC) - at).total_seconds()
     report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
-    report = job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
+    report = job.add_request_standings(records, stage, {**report, "quiet_since": mark.run})
     code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
-    stage_recording.append_report_rows(settings, request, report, at, {}, code)
-    durable_files.flush_run_output(settings)
+    stage_recording.append_report_rows(records.settings, request, report, at, {}, code)
+    durable_files.flush_run_output(records.settings)
     return report
 
 

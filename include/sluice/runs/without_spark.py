@@ -16,7 +16,7 @@ from sluice import delta_log
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SparkNeeded, StopRequested
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import describe_stage
+from sluice.pipeline_stages import find_stage_of_pipeline
 from sluice.runs import job, stage_recording
 from sluice.runs.execution import clones
 from sluice.runs.job import JobRequest
@@ -67,11 +67,13 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
     The lease is not waited for. Whatever fails is left to the job, which does it again and reports why; a table that this has finished is
     done then. Raises StopRequested between two tables.
     """
-    question = describe_stage(request.stage).without_spark
-    if not (question and request.takes_what_is_new):
+    if not request.takes_what_is_new:
         return None
     try:
         graph = load_declaration_graph(settings, request.pipeline)
+        stage = find_stage_of_pipeline(graph.pipeline, request.stage)
+        if not stage.without_spark:
+            return None
         clones.check_stage_in_clone(settings, graph, request.stage)
         records, run, at = PipelineRecords(settings, request.pipeline), request.run or uuid.uuid4().hex[:12], datetime.now(UTC)
         lock.check_lake_format(records)
@@ -87,7 +89,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
             collect_step_times(StepTimes()),
             lock.hold_lease_without_spark(records, run, "The job waits for it."),
         ):
-            if not _load_question(question)(workspace):
+            if not _load_question(stage.without_spark)(workspace):
                 return None
             report = stage_recording.record_stage_run(
                 workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
@@ -96,7 +98,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         raise
     except Exception:
         return None
-    return job.add_request_standings(settings, request, report)
+    return job.add_request_standings(records, stage, report)
 
 
 def _has_any_table(workspace: Workspace) -> bool:

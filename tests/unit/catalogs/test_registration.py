@@ -24,7 +24,7 @@ from sluice.catalogs.registration import locate_for_readers, plan_catalog_names,
 from sluice.declare import Pipeline, Source, materialized_view, role_view, table, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.open_tables import CatalogOwnsCommits, open_checked_table
-from sluice.pipeline_stages import DELETIONS, all_stages_of_pipeline
+from sluice.pipeline_stages import DELETIONS, GOLD, all_stages_of_pipeline
 from sluice.runs import name_registration
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_a_catalog_that_leaves_in_the_middle_is_asked_nothing_more(
 ) -> None:
     """Each further question would wait for its time, or take the late answer to an earlier one for its own."""
     catalog.leaves_at = "day"
-    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS.name)
+    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS)
     assert "the next run registers what is missing: TTransportException" in line
     assert catalog.asked == ["day"]
 
@@ -196,10 +196,10 @@ def test_a_view_waits_for_a_run_with_spark_and_stays_without_it(lake: Settings, 
 
 def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings, catalog: MemoryCatalog, declared: Graph) -> None:
     records = declared.records(lake)
-    assert name_registration.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
-    assert name_registration.register_after_stage(records, DELETIONS.name) == []
+    assert name_registration.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
+    assert name_registration.register_after_stage(records, DELETIONS) == []
     catalog.held["day"] = HeldName("day", "file:///elsewhere", None, "theirs")
-    (refused,) = name_registration.register_after_stage(records, DELETIONS.name)
+    (refused,) = name_registration.register_after_stage(records, DELETIONS)
     assert f"catalog {ADDRESS}: shop.day was refused" in refused
 
 
@@ -207,10 +207,10 @@ def test_a_catalog_that_is_away_fails_no_run_and_the_next_one_makes_up_for_it(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     records, catalog.away = declared.records(lake), True
-    (line,) = name_registration.register_after_stage(records, DELETIONS.name)
+    (line,) = name_registration.register_after_stage(records, DELETIONS)
     assert "it cannot be used now; the next run registers what is missing: TTransportException" in line
     catalog.away = False
-    assert name_registration.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
+    assert name_registration.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
 
 
 def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
@@ -220,7 +220,7 @@ def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
         raise ValueError("Anna")
 
     monkeypatch.setattr(catalog, "list_names", fail)
-    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS.name)
+    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS)
     assert "(ValueError)" in line and "Anna" not in line
 
 
@@ -228,8 +228,8 @@ def test_nobody_is_asked_without_a_catalog_or_after_another_stage(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     catalog.away = True
-    assert name_registration.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS.name) == []
-    assert name_registration.register_after_stage(declared.records(lake), "gold") == []
+    assert name_registration.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS) == []
+    assert name_registration.register_after_stage(declared.records(lake), GOLD) == []
 
 
 def test_a_clone_registers_nothing() -> None:

@@ -49,7 +49,7 @@ def forbid_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_spark(monkeypatch)
-    report = erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
+    report = erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
 
 
@@ -60,28 +60,28 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
 
     def under_lease(*given: object) -> dict[str, object]:
         started.append(given)
-        return job.empty_run_report(job.JobRequest("gym", ERASE))
+        return job.empty_run_report(job.JobRequest("gym", ERASE.name))
 
     monkeypatch.setattr(job, "run_under_lease", under_lease)
     monkeypatch.setattr(searched_tables, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
         requests.advance_request_state(PipelineRecords(settings, "gym"), request, request_events.LOGICALLY, physical_due_at=soon)
-    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), asked[:1])
+    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), asked[:1])
     assert not started
-    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
+    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
     assert len(started) == 1
 
 
 def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:
     with pytest.raises(UsageError, match=f"Did you mean '{asked[0]}'"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), [asked[0][:-1] + "x"])
+        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), [asked[0][:-1] + "x"])
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
     (Path(PipelineRecords(settings, "gym").bookkeeping()) / "clone.json").write_text('{"from": "/the/first"}')
     with pytest.raises(UsageError, match=r"is a clone of /the/first\. Erase people there"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
+        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
 
 
 def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
@@ -90,7 +90,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
     strict = replace(settings, erasure_approval=True)
     records = PipelineRecords(strict, "gym")
     forbid_spark(monkeypatch)
-    report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE))
+    report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE.name))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
     assert request_record.list_waiting_requests(records) == []
     erasing.approve_requests(records, asked[:1])

@@ -167,7 +167,7 @@ def run_erasures(
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import erasing, job
 
-    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
+    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE.name, wait=wait), request or ())
     print_run_report(report, as_json)
 
 

@@ -20,7 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, stages_after_layers
+from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
 from sluice.printable import count_noun
 from sluice.runs import failures, job, stage_recording, summary
 from sluice.runs.execution import clones, stages, verifying
@@ -191,6 +191,7 @@ class PipelineKeeper:
         """Runs a stage, and notes what it did. Raises StopRequested."""
         if self.is_to_stop():
             raise StopRequested("stopped on request, between two stages")
+        record = find_stage_of_pipeline(self._workspace.graph.pipeline, stage)
         errors: dict[str, BaseException] = {}
         found: list[FlowReport] = []
 
@@ -205,8 +206,8 @@ class PipelineKeeper:
 
         try:
             report = stage_recording.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
-            report |= job.clean_up_after_stage(self._workspace.records, stage)
-            if not describe_stage(stage).always_recorded:
+            report |= job.clean_up_after_stage(self._workspace.records, record)
+            if not record.always_recorded:
                 did = {one.flow for one in found if _has_done_something(one)}
                 report["flows"] = [flow for flow in report["flows"] if flow["flow"] in did]
             self._reports += [report] if report["flows"] or "catalog" in report else []
@@ -226,11 +227,12 @@ class PipelineKeeper:
         A decision is new if it is another than the last of this session, apart from its numbers: else the rows would have no end.
         """
         chosen = []
+        always = find_stage_of_pipeline(self._workspace.graph.pipeline, stage).always_recorded
         for one in found:
             reason, key = _NUMBERS.sub("#", one.decision or ""), (stage, one.flow)
             is_new = bool(reason) and self._decisions.get(key) != reason
             self._decisions[key] = reason
-            if is_new or _has_done_something(one) or one.flow in failed or (not failed and describe_stage(stage).always_recorded):
+            if is_new or _has_done_something(one) or one.flow in failed or (not failed and always):
                 chosen.append(one)
         return chosen
 

@@ -22,7 +22,7 @@ from sluice.run_modes import REFRESH
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-_ERASING = (DELETIONS.name, ERASE)
+_ERASING = (DELETIONS.name, ERASE.name)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
     for row in books.runs:
         if row["flow"] == name and row["stage"] in _ERASING:
             # The stage `erase` removes files too, but a VACUUM removes no rows.
-            most = row["rows_out"] or 0 if row["stage"] == ERASE else row["deleted"] or 0
+            most = row["rows_out"] or 0 if row["stage"] == ERASE.name else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
     for commit in commit_history.read_commit_history(path) if delta_log.is_delta_table(path) else []:
         if commit["note"].get("flow") == name_erasure_flow(name):
