@@ -26,7 +26,7 @@ from tests.uncontrolled_erasures import uncontrolled  # noqa: F401  # a fixture
 from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate, walk_folders
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
@@ -222,7 +222,7 @@ class Lakehouse:
         for stage in layers:
             try:
                 found = stages.run_pipeline_stage(self.workspace(mode, interval=interval), stage, StageOptions(tables))
-            except stages.FlowsFailed as failed:
+            except FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
             reports |= {report.flow: report for report in found}
         return reports

@@ -57,7 +57,7 @@ def _layer_stage(name: str, title: str, documentation: str) -> Stage:
         name=name,
         title=title,
         documentation=documentation,
-        function="sluice.runs.execution.stages:run_layer_stage",
+        function="sluice.runs.execution.layers:run_layer_stage",
         group=_LAYER_GROUP,
         in_clone="views",
     )

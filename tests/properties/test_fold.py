@@ -34,6 +34,7 @@ from tests.properties.plain_fold import (
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest import ledger
+from sluice.lake.report import FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings, build_root_settings
@@ -97,7 +98,7 @@ class Lake:
         for layer in ("bronze", SILVER):
             try:
                 stages.run_pipeline_stage(self.workspace, layer)
-            except stages.FlowsFailed as failed:
+            except FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:

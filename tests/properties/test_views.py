@@ -24,6 +24,7 @@ from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.lake import tables
+from sluice.lake.report import FlowsFailed
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
@@ -351,7 +352,7 @@ def follow(settings: Settings, spark: SparkSession, random: Random, views: list[
 def run(workspace: Workspace) -> None:
     try:
         stages.run_pipeline_stage(workspace, LAYER)
-    except stages.FlowsFailed as failed:
+    except FlowsFailed as failed:
         raise next(iter(failed.errors.values())) from None
 
 

@@ -22,6 +22,7 @@ from sluice.flows.bronze import accounting, append
 from sluice.flows.bronze.table_shape import bronze_table_shape
 from sluice.ingest import ledger, schema_log
 from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.landing import cleaning
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
@@ -219,7 +220,10 @@ class Autoload:
         try:
             with self._lease, targets.given_back:
                 accounting.regain_deliveries(workspace, [source], own_bronze=False)
-                discovery.discover_deliveries([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
+                found = discovery.discover_deliveries(
+                    [source], workspace.landing, workspace.deliveries, workspace.run, DiscoveryOptions(first=self._first)
+                )
+                found.raise_first_refusal()
                 create_record_table(workspace.outcomes, ledger.OUTCOMES)
                 append.run_bronze_flow(workspace, source, self._report)
                 cleaned = cleaning.clean_landing_folder(

@@ -190,7 +190,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     from sluice.erasure import aging, propagation
     from sluice.erasure.steps.erasing import NotFollowed
     from sluice.lake.report import FlowReport, FlowsFailed
-    from sluice.runs.execution.stages import run_layers_above_bronze
+    from sluice.runs.execution.layers import run_layers_above_bronze
 
     workspace = workspace.as_increment()
 

@@ -18,8 +18,8 @@ from sluice.erasure import propagation, receiving, request_events, request_recor
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
+from sluice.lake.report import FlowsFailed
 from sluice.runs import due, erasing
-from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(l
     def broken(*_: object, **__: object) -> None:
         raise SluiceError("a view does not follow")
 
-    with hours_later() as patch, pytest.raises(stages.FlowsFailed) as failed:
+    with hours_later() as patch, pytest.raises(FlowsFailed) as failed:
         patch.setattr(propagation, "propagate_deletions", broken)
         erasing.carry_out_due_erasures(lake.workspace())
     assert set(failed.value.errors) == {"propagation"}
@@ -99,7 +99,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(l
     erasing.carry_out_due_erasures(lake.workspace())
     assert state(lake, second) == request_events.LOGICALLY
     (lake.settings.landing / "house" / "notes" / "note.txt").write_text(HIM)
-    with hours_later(), pytest.raises(stages.FlowsFailed) as found:
+    with hours_later(), pytest.raises(FlowsFailed) as found:
         erasing.carry_out_due_erasures(lake.workspace(), [second])
     assert "found the person" in str(found.value.errors[f"erasure_{second}"]) and HIM not in str(found.value.errors)
     assert state(lake, second) == request_events.FAILED

@@ -40,7 +40,7 @@ from sluice.flows.silver import fold
 from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
-from sluice.runs.execution import stages
+from sluice.runs.execution import layers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,7 +189,7 @@ def finish(lake: Lakehouse, after: timedelta = timedelta(minutes=1)) -> None:
 
 def erase(lake: Lakehouse) -> None:
     """The stage, then the bytes."""
-    propagation.propagate_deletions(lake.workspace(), lambda: stages.run_layers_above_bronze(lake.workspace()))
+    propagation.propagate_deletions(lake.workspace(), lambda: layers.run_layers_above_bronze(lake.workspace()))
     finish(lake)
 
 

@@ -177,18 +177,18 @@ def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
 def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.runs.execution import stages
+    from sluice.runs.execution import lowest_layer
 
     lake = shop(CSV)
     lake.land("orders/a.csv", "id\n1\n")
-    discover = stages._discover_deliveries
+    discover = lowest_layer.discover_run_deliveries
 
     def and_change(*arguments: Any) -> Any:
         found = discover(*arguments)
         lake.land("orders/a.csv", "id\n22\n")
         return found
 
-    monkeypatch.setattr(stages, "_discover_deliveries", and_change)
+    monkeypatch.setattr(lowest_layer, "discover_run_deliveries", and_change)
     lake.run()
     monkeypatch.undo()
     lake.run()

@@ -28,7 +28,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.quality import verdicts
 from sluice.runs import job, ledger
-from sluice.runs.execution import stages
+from sluice.runs.execution import layers, stages, table_rules
 from sluice.runs.job import JobRequest
 from sluice.runs.planning import transforms
 
@@ -179,14 +179,14 @@ def test_rules_on_whole_tables_warn_are_looked_at_once_and_freshness_every_time(
     second = recorded(lake)["order"]
     assert second["version_before"] == second["version_after"]
     looked: list[str] = []
-    original = stages.table_rules.whole_table.evaluate_table_rule
+    original = table_rules.whole_table.evaluate_table_rule
 
     def counted(rule: Any, whole: Any) -> Any:
         looked.append(rule.name)
         return original(rule, whole)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages.table_rules.whole_table, "evaluate_table_rule", counted)
+        patch.setattr(table_rules.whole_table, "evaluate_table_rule", counted)
         third = recorded(lake)["order"]
         assert looked == ["recent"], "time passes by itself; nothing else changed"
         assert third["table_rules"] == {**found, "recent": third["table_rules"]["recent"]}
@@ -212,7 +212,7 @@ def test_a_rule_that_a_whole_table_must_meet_fails_again_until_it_is_met(shop: S
         assert "7654321987" not in str(caught.value)
         assert newest(lake)["order"]["state"] == "failed"
         assert "total" not in newest(lake)
-    followed = stages.run_layers_above_bronze(lake.workspace())
+    followed = layers.run_layers_above_bronze(lake.workspace())
     assert {one.flow for one in followed} == {"order", "total"}, "an erasure is not stopped half way by it"
     assert len(lake.rows("order")) == 2, "what is in the table stays: a rule on the whole of it touches no row"
     lake.graph.tables["order"].__dict__["table_expectations"] = (replace(must.expectations[0], or_fail=False),)

@@ -18,7 +18,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source, expect_fresh, expect_row_count, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import ledger, quiet, quiet_run, stage_recording
@@ -192,9 +192,9 @@ def test_what_failed_is_tried_again_and_a_table_that_differs_is_not_forgotten(
     report = FlowReport("sale", VERIFY.name)
 
     def differ() -> list[FlowReport]:
-        raise stages.FlowsFailed([report], {"sale": verifying.TablesDiffer("it differs")})
+        raise FlowsFailed([report], {"sale": verifying.TablesDiffer("it differs")})
 
-    with pytest.raises(stages.FlowsFailed):
+    with pytest.raises(FlowsFailed):
         run_one_stage(lake, "by hand", VERIFY.name, differ)
     assert not is_quiet(lake), "asked by hand: the next run looks, too"
     run_idle_stages(lake)

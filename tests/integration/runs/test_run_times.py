@@ -17,7 +17,7 @@ from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import spark_counters
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
@@ -99,7 +99,7 @@ def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(rec
     assert sum(measured.values()) < used, "what the process took before is no stage's"
 
     def fail(found: Workspace) -> list[FlowReport]:
-        raise stages.FlowsFailed([FlowReport("sale", "silver")], {"sale": ValueError("[DIVIDE_BY_ZERO] in the row of 'ada'")})
+        raise FlowsFailed([FlowReport("sale", "silver")], {"sale": ValueError("[DIVIDE_BY_ZERO] in the row of 'ada'")})
 
     with pytest.raises(SluiceError):
         job.run_under_lease(recorded.settings, recorded.graph, JobRequest("shop", "silver", run="three"), fail)

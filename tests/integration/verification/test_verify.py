@@ -413,7 +413,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     )
     ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong
-    with pytest.raises(stages.FlowsFailed):
+    with pytest.raises(FlowsFailed):
         verifying.compare_with_recompute(lake.workspace(), "next")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -40,36 +40,58 @@ def preview_discovery(source: Source, landing: Location, known: KnownFiles, with
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
 
+@dataclass(frozen=True)
+class DiscoveryOptions:
+    """The options of a discovery.
+
+    within: only existing files of dates in this interval. first: the number of the first delivery ever. in_full: list every folder in full,
+    whatever its source declares.
+    """
+
+    within: Interval | None = None
+    first: int = 1
+    in_full: bool = False
+
+
+PLAIN = DiscoveryOptions()
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a discovery did. recorded: how many rows the ledger has got. refused: by source that could not be listed, why. warnings: by source."""
+
+    recorded: int
+    refused: Mapping[str, SluiceError]
+    warnings: Mapping[str, Sequence[str]]
+
+    def raise_first_refusal(self) -> None:
+        """Raises why the first source could not be listed, if there is one."""
+        for error in self.refused.values():
+            raise error
+
+
 def discover_deliveries(
-    sources: Sequence[Source],
-    landing: Location,
-    deliveries: str,
-    run: str,
-    within: Interval | None = None,
-    first: int = 1,
-    refused: dict[str, SluiceError] | None = None,
-    warnings: dict[str, list[str]] | None = None,
-    in_full: bool = False,
-) -> int:
-    """Gives the next delivery number to each new, changed or missing file. Returns how many there are.
+    sources: Sequence[Source], landing: Location, deliveries: str, run: str, options: DiscoveryOptions = PLAIN
+) -> Discovery:
+    """Gives the next delivery number to each new, changed or missing file. A source that cannot be listed keeps no other from it.
 
     A file that cannot be opened is recorded once. It becomes a delivery when it can be opened; each discovery tries.
 
-    landing: the pipeline's landing folder. deliveries: the table. within: only existing files of dates in this interval. first: the number of
-    the first delivery ever. refused: collects the errors of sources that cannot be listed, while the others continue; without it the error is
-    raised. warnings: collects further reports, by source. in_full: list every folder in full, whatever its source declares.
+    landing: the pipeline's landing folder. deliveries: the table.
     Each commit holds what one micro-batch of each source takes. Call it under the pipeline's lease: the numbers increase.
     """
     create_record_table(deliveries, ledger.DELIVERIES)
     known = read_known_files(deliveries)
-    found = _find_changes_by_source(sources, landing, known, Look(within, in_full, takes=within is None), refused)
+    look = Look(options.within, options.in_full, takes=options.within is None)
+    found, refused = _find_changes_by_source(sources, landing, known, look)
     with given_back_on_failure(*(looked.events for looked in found.values())):
-        count = _record_changes(sources, found, known, run, first)
-    for source in (source for source in sources if source.name in found):
-        told = [*found[source.name].warnings, *_settle_look(source, deliveries, found[source.name])]
-        if warnings is not None and told:
-            warnings[source.name] = told
-    return count
+        count = _record_changes(sources, found, known, run, options.first)
+    warnings = {
+        source.name: [*found[source.name].warnings, *_settle_look(source, deliveries, found[source.name])]
+        for source in sources
+        if source.name in found
+    }
+    return Discovery(count, refused, {name: told for name, told in warnings.items() if told})
 
 
 def _settle_look(source: Source, deliveries: str, looked: SourceChanges) -> list[str]:
@@ -105,21 +127,16 @@ def _record_changes(
 
 
 def _find_changes_by_source(
-    sources: Sequence[Source],
-    landing: Location,
-    known: KnownFiles,
-    look: Look,
-    refused: dict[str, SluiceError] | None,
-) -> dict[str, SourceChanges]:
-    found = {}
+    sources: Sequence[Source], landing: Location, known: KnownFiles, look: Look
+) -> tuple[dict[str, SourceChanges], dict[str, SluiceError]]:
+    """Returns the changes of the sources that can be listed, and the errors of the others."""
+    found, refused = {}, {}
     for source in sources:
         try:
             found[source.name] = find_source_changes(source, landing, known, look)
         except SluiceError as error:
-            if refused is None:
-                raise
             refused[source.name] = error
-    return found
+    return found, refused
 
 
 def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceChanges, known: KnownFiles) -> list[DeliveryRow]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError
@@ -16,9 +16,11 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
 
+if TYPE_CHECKING:
+    from sluice.runs.execution.parallel_flows import Flow
+
 COPY, SHALLOW = "copy", "shallow"
 _REMEDY = "Put a copy of it back, or make the clone again: remove its lake, then sluice clone"
-Flow = Callable[[Workspace, FlowReport], None]
 _NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 
 

@@ -20,7 +20,7 @@ from sluice.flows.silver import fold, refold
 from sluice.lake.workspace import Workspace
 from sluice.run_modes import REFRESH
 from sluice.runs.execution import clones
-from sluice.runs.execution.clones import Flow
+from sluice.runs.execution.parallel_flows import Flow
 from sluice.runs.status import stale
 
 

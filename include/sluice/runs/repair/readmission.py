@@ -102,7 +102,7 @@ def _run_on_quarantine(
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.quarantine import settlement
         from sluice.lake.report import FlowReport, FlowsFailed
-        from sluice.runs.execution import stages
+        from sluice.runs.execution import parallel_flows
 
         settlement.finish_interrupted_journals(workspace)
         reports: list[FlowReport] = []
@@ -110,7 +110,7 @@ def _run_on_quarantine(
             report = FlowReport(flow=one.table, layer=graph.layer(graph[one.table]))
             reports.append(report)
             try:
-                stages.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
+                parallel_flows.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
             except Exception as error:
                 raise FlowsFailed(reports, {one.table: error}) from None
         return reports

@@ -69,13 +69,13 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
         from sluice.flows.copies import restoration
         from sluice.flows.quarantine import settlement
         from sluice.lake.report import FlowReport, FlowsFailed
-        from sluice.runs.execution import stages
+        from sluice.runs.execution import parallel_flows
 
         _check_restorable_version(workspace, dataset, version, called)
         settlement.finish_interrupted_journals(workspace)
         report = FlowReport(flow=name, layer=RESTORE)
         try:
-            stages.run_timed_flow(
+            parallel_flows.run_timed_flow(
                 workspace,
                 report,
                 lambda: restoration.restore_table_version(

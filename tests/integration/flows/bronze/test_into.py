@@ -13,7 +13,7 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import receiving
 from sluice.errors import UsageError
-from sluice.runs.execution import stages
+from sluice.runs.execution.parallel_flows import group_independent_flows
 from sluice.runs.planning import plan as plans
 from sluice.runs.status import lag, reconciliation, stale
 from sluice.runs.status.books import PipelineBooks
@@ -135,7 +135,7 @@ def test_an_erased_person_leaves_the_table_whichever_source_they_came_from(lake:
 
 
 def test_two_sources_of_a_table_are_not_ingested_side_by_side(lake: Lakehouse) -> None:
-    levels = [[item.name for item in level] for level in stages._group_independent_flows(lake.graph, "bronze")]
+    levels = [[item.name for item in level] for level in group_independent_flows(lake.graph, "bronze")]
     assert levels == [["visits"], ["north"]]
 
 

@@ -17,7 +17,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold import choice
 from sluice.lake import tables
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
@@ -79,7 +79,7 @@ class Shop:
     def run(self) -> dict[str, FlowReport]:
         try:
             return {report.flow: report for report in stages.run_pipeline_stage(self.workspace, LAYER)}
-        except stages.FlowsFailed as failed:
+        except FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
     def is_right(self) -> bool:

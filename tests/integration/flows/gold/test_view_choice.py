@@ -26,11 +26,11 @@ from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans
 from sluice.flows.progress.batches import PinnedVersions
 from sluice.lake import commit_history, log, table_frames, tables
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
-from sluice.runs.execution import stages
+from sluice.runs.execution import layers, stages
 from sluice.runs.planning import transforms
 from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import lag
@@ -81,7 +81,7 @@ class Lake:
     def run(self) -> dict[str, FlowReport]:
         try:
             return {report.flow: report for report in stages.run_pipeline_stage(self.workspace, LAYER)}
-        except stages.FlowsFailed as failed:
+        except FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
     def right(self) -> bool:
@@ -132,7 +132,7 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
     assert unbounded == {"by_region": (), "share": ("days",)}, "as `sluice plan` says without Spark"
     lake.put([(1, FIRST, 5)])
     for attempt in range(2):  # it is not forgotten, and not taken by trying again
-        with pytest.raises(stages.FlowsFailed) as failed:
+        with pytest.raises(FlowsFailed) as failed:
             stages.run_pipeline_stage(lake.workspace, LAYER)
         assert list(failed.value.errors) == ["share"], attempt
         assert 'recompute="strict"' in str(failed.value.errors["share"]) and "'days'" in str(failed.value.errors["share"])
@@ -140,10 +140,10 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
         assert followed == (None if attempt else "keys: 1 of 80 rows")
     assert lake.files("share") == before and not lake.right()
     # Whoever is erased leaves every table, whatever a declaration would rather have.
-    (found_again,) = [one for one in stages.run_layers_above_bronze(lake.workspace) if one.flow == "share"]
+    (found_again,) = [one for one in layers.run_layers_above_bronze(lake.workspace) if one.flow == "share"]
     assert found_again.recomputed == "full: a change of 'days' can touch any row" and lake.right()
     lake.put([(1, FIRST, 7)])
-    with pytest.raises(stages.FlowsFailed):
+    with pytest.raises(FlowsFailed):
         stages.run_pipeline_stage(lake.workspace, LAYER)
     refreshing = replace(lake.workspace, mode="refresh")
     stages.run_pipeline_stage(refreshing, LAYER, StageOptions(["share"]))

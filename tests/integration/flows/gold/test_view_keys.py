@@ -16,7 +16,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import SluiceError
 from sluice.lake import tables
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
@@ -71,7 +71,7 @@ class Lake:
                 report.flow: report
                 for report in stages.run_pipeline_stage(inside, __name__.rsplit(".", 1)[-1], StageOptions(refreshed))
             }
-        except stages.FlowsFailed as failed:
+        except FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
     def table(self, name: str) -> DeltaTable:

@@ -31,7 +31,7 @@ from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs.execution.clones import Flow
+from sluice.runs.execution.parallel_flows import Flow
 from sluice.runs.planning import plan, transforms
 from sluice.runs.planning.steps import NOTHING, RECOMPUTE, PlannedStep
 from sluice.runs.planning.transforms import Examination

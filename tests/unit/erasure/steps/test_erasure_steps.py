@@ -57,14 +57,14 @@ from sluice.ingest import ledger as deliveries_ledger
 from sluice.ingest.landing import cleaning, rewriting
 from sluice.ingest.reading import records
 from sluice.lake.clone_registry import register_shallow_clone
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.record_states import DELIVERED
 from sluice.runs import erasing
 from sluice.runs import ledger as runs
-from sluice.runs.execution import stages
+from sluice.runs.execution import lowest_layer, stages
 from sluice.spark_process import build_spark_environment
 from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
 
@@ -723,11 +723,11 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     monkeypatch.setattr(
         propagation, "propagate_deletions", lambda *_, **__: [FlowReport(flow="said", layer="propagate_deletions")]
     )
-    with pytest.raises(stages.FlowsFailed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         stages.run_pipeline_stage(workspace, "propagate_deletions")
     assert [one.flow for one in failed.value.reports] == ["says", "said"] and set(failed.value.errors) == {"each"}
     monkeypatch.setattr(propagation, "propagate_deletions", refuse)
-    with pytest.raises(stages.FlowsFailed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         stages.run_pipeline_stage(workspace, "propagate_deletions")
     assert list(failed.value.errors) == ["propagate_deletions", "each"], "the worse one first"
 
@@ -736,7 +736,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
         physical, "finish_physical_erasure", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")]
     )
     monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
-    with pytest.raises(stages.FlowsFailed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         erasing.carry_out_due_erasures(workspace)
     assert [one.flow for one in failed.value.reports] == ["says", "propagate_deletions", "left_over_files", "erasure_1"]
     assert set(failed.value.errors) == {"propagate_deletions", "each"}
@@ -856,17 +856,17 @@ def test_files_that_come_again_are_rewritten_before_they_are_archived(
     monkeypatch.setattr(landing, "rewrite_redelivered_files", rewrite)
     monkeypatch.setattr(cleaning, "clean_landing_folder", clean)
     reports = [FlowReport(flow="says", layer="bronze")]
-    stages._clean_sources(made, reports)
+    lowest_layer.clean_sources(made, reports)
     assert did == ["rewritten", "archived"] and [one.flow for one in reports] == ["says", "says_landing"]
-    stages._clean_sources(workspace, [])
+    lowest_layer.clean_sources(workspace, [])
     assert len(did) == 2, "where nothing is archived nothing is looked for"
 
     def refuse(_: Workspace) -> list[FlowReport]:
         raise SluiceError("written to")
 
     monkeypatch.setattr(landing, "rewrite_redelivered_files", refuse)
-    with pytest.raises(stages.FlowsFailed):
-        stages._clean_sources(made, [])
+    with pytest.raises(FlowsFailed):
+        lowest_layer.clean_sources(made, [])
     assert len(did) == 2, "nothing is archived that has them"
 
 
@@ -1161,7 +1161,7 @@ def test_a_table_whose_bytes_cannot_be_removed_keeps_the_request_and_no_other_ta
 
     monkeypatch.setattr(sweep, "find_orphan_files", find_or_fail)
     monkeypatch.setattr(vacuum, "vacuum_table", vacuum_without_spark)
-    with pytest.raises(stages.FlowsFailed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert list(failed.value.errors) == ["says"] and [one.flow for one in failed.value.reports][:2] == ["says", "said"]
     assert vacuumed == ["said"] and len(list(Path(workspace.path("said")).glob("*.parquet"))) == 1

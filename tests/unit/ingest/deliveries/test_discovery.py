@@ -21,6 +21,7 @@ from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.locations import locate
 from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, INGESTED, MISSED, RETURNED, UNOPENED
 from sluice.record_tables import create_record_table
@@ -58,7 +59,9 @@ class Folder:
     def discover(self, *sources: Source, within: Interval | None = None) -> list[tuple[str, str]]:
         """What a discovery records: event and file."""
         before = len(self.rows())
-        discovery.discover_deliveries(sources, self.landing, self.deliveries, "run", within)
+        discovery.discover_deliveries(
+            sources, self.landing, self.deliveries, "run", DiscoveryOptions(within)
+        ).raise_first_refusal()
         return [(row["event"], row["file"]) for row in self.rows()[before:]]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -281,7 +284,7 @@ def test_files_that_come_with_their_folder_after_the_first_discovery_are_new(
 
     def discover(within: Interval | None = None) -> list[tuple[str, str]]:
         before = len(folder.rows()) if is_delta_table(folder.deliveries) else 0
-        discovery.discover_deliveries([source], landing, folder.deliveries, "run", within)
+        discovery.discover_deliveries([source], landing, folder.deliveries, "run", DiscoveryOptions(within)).raise_first_refusal()
         return [(row["event"], row["file"]) for row in folder.rows()[before:]]
 
     assert discover(Interval.of("2020-01-01", "2030-01-01")) == [], "a look within an interval is no first discovery"
@@ -497,8 +500,7 @@ def test_a_source_that_cannot_be_looked_at_holds_no_other_up(folder: Folder) -> 
     folder.discover(Source(name="later"))
     shutil.rmtree(folder.landing / "later")
     folder.land("a/y")
-    refused: dict[str, Any] = {}
-    discovery.discover_deliveries([Source(name="later"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    refused = discovery.discover_deliveries([Source(name="later"), A], folder.landing, folder.deliveries, "run").refused
     assert list(refused) == ["later"]
     assert [(row["event"], row["file"]) for row in folder.rows()] == [(DELIVERED, "x"), (DELIVERED, "y")]
 
@@ -690,8 +692,7 @@ def test_many_files_that_vanish_from_a_folder_that_lives_are_a_warning(folder: F
         for path in few:
             path.unlink()
         folder.land(f"a/new{len(few)}")
-        warnings: dict[str, list[str]] = {}
-        discovery.discover_deliveries([A], folder.landing, folder.deliveries, "run", warnings=warnings)
+        warnings = discovery.discover_deliveries([A], folder.landing, folder.deliveries, "run").warnings
         assert bool(warnings) == (few != paths[:2])
     ((told,),) = warnings.values()
     assert told.startswith(f"10 of 11 files are gone from {folder.landing / 'a'}: their rows stay.")
@@ -736,8 +737,7 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
         return real(path, **options)
 
     monkeypatch.setattr(Path, "stat", refusing)
-    refused: dict[str, Any] = {}
-    discovery.discover_deliveries([Source(name="shut"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    refused = discovery.discover_deliveries([Source(name="shut"), A], folder.landing, folder.deliveries, "run").refused
     assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
     assert [row["file"] for row in folder.rows()] == ["x"]
     with pytest.raises(UsageError, match="cannot be looked at"):

@@ -21,7 +21,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_states import DELIVERED, GONE, INGESTED, VANISHED
-from sluice.runs.execution import stages
+from sluice.runs.execution import lowest_layer
 from sluice.settings import Settings
 
 SHOP = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
@@ -104,7 +104,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     here = Folder(settings.landing.parent)
     here.land("a/x")
     for _ in range(2):
-        assert stages._discover_deliveries(workspace, set(), {}) == {}
+        assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
         row = {"delivery": 1, "source": "a", "file": "x", "state": "ingested"}
         told = {name: ledger.read_delivery_ledger_rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")}
         ledger.append_delivery_ledger_rows(workspace.outcomes, [row | told], ledger.OUTCOMES, "r1")
@@ -112,7 +112,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     open_checkpoint(workspace.checkpoints(flow), flow, inputs)
     lose(workspace.deliveries, 1)
     here.land("a/y")
-    assert stages._discover_deliveries(workspace, set(), {}) == {}
+    assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
     assert [
         (row["delivery"], row["file"])
         for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(workspace.deliveries))
@@ -122,5 +122,5 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
         workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1"
     )
     report = FlowReport(flow="a", layer="bronze")
-    stages._note_missed_files(workspace, [report])
+    lowest_layer.note_missed_files(workspace, [report])
     assert report.notes == ["1 file is missed, which every run tries again: sluice ledger shop --state missed"]

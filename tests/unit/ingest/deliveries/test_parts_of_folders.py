@@ -18,6 +18,7 @@ from sluice.errors import DeclarationError, UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery, event_queue, folder_part, object_events
 from sluice.ingest.deliveries.arrivals import Look, find_source_changes
+from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.deliveries.folder_part import may_have_news
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.deliveries.object_events import read_object_names
@@ -58,8 +59,9 @@ class Folder:
         """What a discovery records, and from which name on it lists."""
         before = {row["delivery"] for row in self.rows()}
         self.listed.clear()
-        self.warnings.clear()
-        discovery.discover_deliveries([source], self.landing, self.deliveries, "run", warnings=self.warnings, **how)
+        found = discovery.discover_deliveries([source], self.landing, self.deliveries, "run", DiscoveryOptions(**how))
+        found.raise_first_refusal()
+        self.warnings = {name: [*told] for name, told in found.warnings.items()}
         return sorted((row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before)
 
     def rows(self) -> list[dict[str, Any]]:

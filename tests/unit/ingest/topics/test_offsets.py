@@ -16,6 +16,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import DeclarationError, UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.topics import offsets
 from sluice.ingest.topics.broker import KeptOffsets, read_client_properties
 from sluice.ingest.topics.offset_ranges import (
@@ -98,7 +99,7 @@ def test_a_topic_that_appears_after_a_first_run_without_any_is_read_from_its_sta
     some = source(topics=(), topic_pattern="gym.*", starting_offsets=starting_offsets)
 
     def discover(within: Interval | None = None) -> list[tuple[str, str]]:
-        first = discovery.discover_deliveries([some], tmp_path, deliveries, "r", within)
+        first = discovery.discover_deliveries([some], tmp_path, deliveries, "r", DiscoveryOptions(within)).recorded
         rows = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
         return [(row["event"], row["file"]) for row in rows[len(rows) - first :]]
 

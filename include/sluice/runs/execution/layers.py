@@ -1,0 +1,46 @@
+"""Brings the tables of a layer up to date in a run, and those of all layers above bronze after a deletion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sluice.erasure.steps.erasing import NotFollowed
+from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.workspace import Workspace
+from sluice.runs.execution.layer_update import LayerUpdate, choose_flow
+from sluice.runs.execution.lowest_layer import update_lowest_layer
+from sluice.runs.execution.parallel_flows import group_independent_flows, run_flows_in_parallel
+from sluice.runs.named_tables import find_concerned_tables
+from sluice.runs.stage_options import StageOptions
+
+
+def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
+    """Brings the tables of a layer up to date. The lowest layer looks for deliveries first. Raises FlowsFailed."""
+    chosen = find_concerned_tables(workspace.graph, workspace.mode, options.tables)
+    update = LayerUpdate(workspace, stage, chosen, options.due)
+    if stage == workspace.graph.pipeline.layer_names[0]:
+        return update_lowest_layer(update)
+    for level in group_independent_flows(workspace.graph, stage):
+        update.run_level(level)
+    return update.finish()
+
+
+def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
+    """Runs the layers after a deletion. Rules that a table is too small, or lacks what others refer to, must not stop it half way.
+
+    A failing flow must not stop it either: flows that read its table read it as it is. Raises NotFollowed at the end, with all failures.
+    """
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    workspace = replace(workspace, follows_deletion=True)
+    for layer in workspace.graph.pipeline.layer_names[1:]:
+        for level in group_independent_flows(workspace.graph, layer):
+            flows = [(item, flow) for item in level if (flow := choose_flow(workspace, item, set()))]
+            try:
+                reports += run_flows_in_parallel(workspace, layer, flows, judged=False)
+            except FlowsFailed as failed:
+                reports += failed.reports
+                errors |= failed.errors
+    if errors:
+        raise NotFollowed(reports, errors)
+    return reports
