@@ -15,7 +15,7 @@ from sluice.delta_log import DamagedLog
 from sluice.lake import pipeline_paths
 from sluice.locations import locate
 from sluice.privacy import suppression_list
-from sluice.runs import job, stage_recording
+from sluice.runs import job, stage_run
 from sluice.runs.execution import stages
 from sluice.runs.ledger import WHOLE_STAGE, has_failed_as_whole, read_run_ledger
 from sluice.runs.repair import lost_commits
@@ -61,7 +61,7 @@ def run_stage(lake: Lakehouse, stage: str) -> dict[str, FlowReport]:
         found.extend(stages.run_pipeline_stage(workspace, stage))
         return found
 
-    stage_recording.record_stage_run(workspace, job.JobRequest(lake.name, stage), work)
+    stage_run.record_stage_run(workspace, job.JobRequest(lake.name, stage), work)
     return {report.flow: report for report in found}
 
 
@@ -123,7 +123,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
     assert [row["state"] for row in lake.outcomes()] == ["ingested"] * 3
     assert days(lake) == [("2026-01-01", 5, 1), ("2026-01-02", 7, 1), ("2026-01-03", 9, 1)]
     assert not has_failed_as_whole(lake.records, LAYER) and has_failed_as_whole(lake.records, "optimize")
-    stage_recording.record_stage_run(lake.workspace(), job.JobRequest(lake.name, "optimize"), list)
+    stage_run.record_stage_run(lake.workspace(), job.JobRequest(lake.name, "optimize"), list)
     assert not has_failed_as_whole(lake.records, "optimize"), "a stage that goes well and reports on no table is over it, too"
     ours = [row["state"] for row in read_run_ledger(lake.records) if row["flow"] == WHOLE_STAGE]
     assert ours.count("done") == 3, "once for each stage"

@@ -42,6 +42,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage
 from sluice.runs import quiet
+from sluice.runs.exit_codes import STOPPED
 from sluice.runs.followed_job import JobEnd, collect_ended_jobs
 from sluice.settings import Settings
 
@@ -193,7 +194,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             arguments = [*job.arguments, "--report", str(report)]
             end = self._process_without_spark.run_stage(self.stage.name, arguments, job.build_environment_without_spark())
             self._refuse_if_killed()
-            if end.exit_code == quiet.STOPPED:
+            if end.exit_code == STOPPED:
                 raise AirflowException(f"{end.output} The next attempt goes on from there.")
             if end.exit_code:
                 return None

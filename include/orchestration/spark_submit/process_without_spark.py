@@ -32,7 +32,7 @@ class ProcessWithoutSpark:
         if self._killed:
             return EndOfProcess(-signal.SIGKILL, "")
         self._process = process = subprocess.Popen(
-            [sys.executable, "-m", "sluice.runs.quiet_run", stage, *arguments],
+            [sys.executable, "-m", "sluice.runs.task_without_spark", stage, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

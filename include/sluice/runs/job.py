@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, find_stage_of_pipeline
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
-from sluice.runs import due, failures, name_registration, stage_recording, summary, vault_expiry
+from sluice.runs import due, failures, name_registration, summary, vault_expiry
 from sluice.runs.stage_options import PLAIN, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from sluice.lake.workspace import Workspace
 
 ARGUMENT_NAMES = OptionNames(mode="mode '{}'", days="--from and --to", tables="--tables", left_out="Leave out {}")
+
+
+def make_run_id() -> str:
+    """Returns a new id, for a run that nobody has named."""
+    return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class JobRequest:
     pipeline: str
     stage: str
     mode: str = INCREMENT.name
-    run: str = ""
+    run: str = field(default_factory=make_run_id)
     airflow_run: str = ""
     wait: float = 0.0
     interval: Interval | None = None
@@ -87,7 +92,6 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
 
     Raises StopRequested before a stage if the run is asked to stop, and what `run_recorded_stage` raises.
     """
-    request = replace(request, run=request.run or uuid.uuid4().hex[:12])
     stop_request = PipelineRecords(settings, request.pipeline).stop_request(request.run)
     for stage in stages:
         if stop_request.exists():
@@ -112,7 +116,7 @@ def clean_up_after_stage(records: PipelineRecords, stage: Stage) -> dict[str, An
 
 def empty_run_report(request: JobRequest) -> dict[str, Any]:
     """Returns the report of a run that had nothing to do and started no Spark."""
-    return summary.summarize_run(request.run or uuid.uuid4().hex[:12], request.pipeline, request.stage, request.mode, 0.0, [])
+    return summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, 0.0, [])
 
 
 def run_under_lease(
@@ -127,11 +131,12 @@ def run_under_lease(
     towards_quiet: whether this is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
     """
     from sluice.lake.report import FlowsFailed
+    from sluice.runs import stage_run
 
     at = datetime.now(UTC)
     with collect_step_times(StepTimes()), open_leased_workspace(settings, graph, request) as workspace:
         try:
-            return stage_recording.record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
+            return stage_run.record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
         except FlowsFailed as failed:
             first = _report_first_error(failed.errors)
             first.report = failed.report
@@ -152,7 +157,7 @@ def open_leased_workspace(
 
     records = PipelineRecords(settings, request.pipeline)
     lock.check_lake_format(records)
-    run = request.run or uuid.uuid4().hex[:12]
+    run = request.run
     session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
     if (times := current_step_times()) is not None:
         times.seconds[STARTING] = sessions.take_start_up_seconds()

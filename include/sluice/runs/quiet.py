@@ -36,8 +36,6 @@ _WRITTEN_BY_QUIET_RUNS = frozenset({
     *(one.name for one in (QUIET, RUNS, STOP_REQUESTS, LINEAGE_EVENTS, FOLLOWED_JOBS)),
 })
 """Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
-STOPPED = 5
-"""The exit code of `python -m sluice.runs.quiet_run` if somebody asked the run to stop: then no job is submitted either."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "retain", *(one.name for one in ROOT_FOLDERS if one.ends_quiet))
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 

@@ -21,7 +21,7 @@ from sluice.run_modes import INCREMENT
 from sluice.runs import summary
 from sluice.runs.failures import describe_error_without_values
 from sluice.runs.followed_job import JobEnd, tell_follower
-from sluice.runs.job import JobRequest, run_stages_in_turn
+from sluice.runs.job import JobRequest, make_run_id, run_stages_in_turn
 from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
@@ -102,7 +102,7 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
     """Builds the parser of the arguments that every job script takes: the pipeline, who asks, how long to wait, where the report goes."""
     made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
     made.add_argument("--pipeline", required=True)
-    made.add_argument("--run-id", default="", type=_check_run_identifier)
+    made.add_argument("--run-id", default=make_run_id(), type=_check_run_identifier)
     made.add_argument("--airflow-run", default="", type=_check_run_identifier)
     made.add_argument("--wait", default=0.0, type=float)
     made.add_argument("--report", default="")

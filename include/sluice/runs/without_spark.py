@@ -7,7 +7,6 @@ several times what the stage does. Which stages may do so, and when, is in their
 from __future__ import annotations
 
 import importlib
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -17,7 +16,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SparkNeeded, StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import find_stage_of_pipeline
-from sluice.runs import job, stage_recording
+from sluice.runs import job
 from sluice.runs.execution import clones
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -75,10 +74,11 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         if not stage.without_spark:
             return None
         clones.check_stage_in_clone(settings, graph, request.stage)
-        records, run, at = PipelineRecords(settings, request.pipeline), request.run or uuid.uuid4().hex[:12], datetime.now(UTC)
+        records, run, at = PipelineRecords(settings, request.pipeline), request.run, datetime.now(UTC)
         lock.check_lake_format(records)
         from sluice.lake.restricted_tables import find_absent_restricted_tables
         from sluice.lake.workspace import Workspace
+        from sluice.runs import stage_run
         from sluice.runs.execution import stages
 
         workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
@@ -91,7 +91,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         ):
             if not _load_question(stage.without_spark)(workspace):
                 return None
-            report = stage_recording.record_stage_run(
+            report = stage_run.record_stage_run(
                 workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
             )
     except StopRequested:

@@ -35,7 +35,7 @@ from sluice.lake import commit_history, file_overlap, file_statistics, inventory
 from sluice.lake.layout import decide_layout
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate
-from sluice.runs import failures, job, ledger, stage_recording
+from sluice.runs import failures, job, ledger, stage_run
 from sluice.runs.execution import stages, upkeep
 from sluice.runs.planning import plan
 from sluice.table_properties import RETENTION
@@ -235,7 +235,7 @@ def test_a_table_that_cannot_be_laid_out_keeps_no_other_from_it_and_is_named(
     def record_stage(stage: str) -> dict[str, BaseException]:
         workspace, request = lake.workspace(), job.JobRequest("shop", stage)
         with pytest.raises(FlowsFailed) as failed:
-            stage_recording.record_stage_run(workspace, request, lambda: stages.run_pipeline_stage(workspace, stage))
+            stage_run.record_stage_run(workspace, request, lambda: stages.run_pipeline_stage(workspace, stage))
         report = failed.value.report
         assert report is not None and {one["flow"] for one in report["flows"] if "failed" in one["note"]} == {"sales"}
         states = {row["flow"]: row["state"] for row in ledger.read_run_ledger(lake.records) if row["stage"] == stage}

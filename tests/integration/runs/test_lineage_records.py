@@ -18,7 +18,7 @@ from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.locations import is_on_disk, locate
-from sluice.runs import stage_recording
+from sluice.runs import stage_run
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.ledger import read_run_ledger
@@ -74,7 +74,7 @@ def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
         def work(stage: str = stage) -> Any:
             return stages.run_pipeline_stage(lake.workspace(run=run), stage)
 
-        stage_recording.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work)
+        stage_run.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work)
 
 
 @pytest.fixture(scope="module")

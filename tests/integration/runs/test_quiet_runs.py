@@ -21,7 +21,7 @@ from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
-from sluice.runs import ledger, quiet, quiet_run, stage_recording
+from sluice.runs import ledger, quiet, stage_run, task_without_spark
 from sluice.runs.execution import stages, verifying
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -85,14 +85,14 @@ def run_idle_stages(lake: Lakehouse, verified: Work = list) -> None:
 
 def run_one_stage(lake: Lakehouse, run: str, stage: str, work: Work) -> None:
     with lock.hold_writer_lease(lake.records, lake.spark, run, 0):
-        stage_recording.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
+        stage_run.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
 
 
 def take_turn(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> dict[str, Any] | None:
     """What a task of Airflow asks before it submits. The declarations are those of this test."""
-    monkeypatch.setattr(quiet_run, "load_declaration_graph", lambda settings, pipeline: lake.graph)
+    monkeypatch.setattr(task_without_spark, "load_declaration_graph", lambda settings, pipeline: lake.graph)
     given = {"stage": "silver", "run": "q1", "airflow_run": "a1", **asked}
-    reports = quiet_run.take_quiet_turns(lake.settings, JobRequest("shop", **given), [given["stage"]])
+    reports = task_without_spark.run_stages_without_spark(lake.settings, JobRequest("shop", **given), [given["stage"]])
     return reports[0] if reports else None
 
 

@@ -20,7 +20,7 @@ from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import locate
 from sluice.own_records import LINEAGE_EVENTS
 from sluice.pipeline_stages import DELETIONS, OPTIMIZE, VACUUM, list_stage_names
-from sluice.runs import ledger, quiet, quiet_run, stage_recording, without_spark
+from sluice.runs import ledger, quiet, stage_run, task_without_spark, without_spark
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -51,7 +51,7 @@ def shop(settings: Settings, spark: SparkSession, source: Source = sales) -> Lak
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     made = shop(settings, spark)
-    for module in (quiet_run, without_spark):
+    for module in (task_without_spark, without_spark):
         monkeypatch.setattr(module, "load_declaration_graph", lambda settings, pipeline: made.graph)
     made.land("sales/1.csv", "id,at\n1,2026-01-01 00:00:00\n")
     return made
@@ -65,7 +65,7 @@ def run_layers(lake: Lakehouse, run: str) -> None:
 def run_job(lake: Lakehouse, run: str, stage: str) -> dict[str, Any]:
     with lock.hold_writer_lease(lake.records, lake.spark, run, 0):
         workspace = lake.workspace(run=run)
-        return stage_recording.record_stage_run(
+        return stage_run.record_stage_run(
             workspace,
             JobRequest("shop", stage, run=run),
             lambda: stages.run_pipeline_stage(workspace, stage),
@@ -80,7 +80,7 @@ def read_lineage_events(lake: Lakehouse) -> list[dict[str, Any]]:
 
 def take_turn(lake: Lakehouse, stage: str, run: str = "r") -> dict[str, Any] | None:
     """What a task of Airflow asks before it submits."""
-    found = quiet_run.take_quiet_turns(lake.settings, JobRequest("shop", stage, run=run), [stage])
+    found = task_without_spark.run_stages_without_spark(lake.settings, JobRequest("shop", stage, run=run), [stage])
     return found[0] if found else None
 
 

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -86,12 +85,10 @@ def run(
     named_tables.check_tables_of_mode(graph, mode, table or ())
     if looks.every is not None:
         check_keep_running_options(graph, stage, chosen)
-    asked = job.JobRequest(
-        pipeline, "", mode, uuid.uuid4().hex[:12], wait=wait, interval=interval, options=StageOptions(tuple(table or ()))
-    )
+    asked = job.JobRequest(pipeline, "", mode, wait=wait, interval=interval, options=StageOptions(tuple(table or ())))
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
-    if stage is None and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):
+    if stage is None and looks.every is None and run_and_report_without_spark(settings, wanted, asked, as_json):
         return
     with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run", long_lived=looks.every is not None):
         if looks.every is not None:
@@ -100,11 +97,11 @@ def run(
             _run_once(settings, wanted, asked, as_json)
 
 
-def report_quiet_run(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> bool:
+def run_and_report_without_spark(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> bool:
     """If the stages need no Spark, run, record and report them. Returns whether that is so."""
-    from sluice.runs import quiet_run, summary
+    from sluice.runs import summary, task_without_spark
 
-    reports = quiet_run.take_quiet_turns(settings, asked, wanted)
+    reports = task_without_spark.run_stages_without_spark(settings, asked, wanted)
     if reports is None:
         return False
     for report in reports:

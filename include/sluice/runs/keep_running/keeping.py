@@ -22,7 +22,7 @@ from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
 from sluice.printable import count_noun
-from sluice.runs import failures, job, stage_recording, summary
+from sluice.runs import failures, job, stage_run, summary
 from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
 from sluice.runs.stage_options import StageOptions, is_always_due
@@ -205,7 +205,7 @@ class PipelineKeeper:
             return self.select_recorded(stage, found)
 
         try:
-            report = stage_recording.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
+            report = stage_run.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             report |= job.clean_up_after_stage(self._workspace.records, record)
             if not record.always_recorded:
                 did = {one.flow for one in found if _has_done_something(one)}

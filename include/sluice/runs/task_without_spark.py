@@ -1,6 +1,6 @@
-"""Records and reports stages that need no Spark like any others: those of a quiet pipeline, and upkeep that delta-rs does.
+"""Runs the stages of a task without Spark, if they need none: those of a quiet pipeline, and upkeep that delta-rs does.
 
-Airflow's tasks call it as `python -m sluice.runs.quiet_run TASK`, with the arguments of the task's job script, before they submit that
+Airflow's tasks call it as `python -m sluice.runs.task_without_spark TASK`, with the arguments of the task's job script, before they submit that
 script. The exit code `SPARK_IS_NEEDED` means that a run may find something to do.
 """
 
@@ -21,17 +21,15 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, find_stage_of_pipeline, list_stages_of_task
 from sluice.printable import library_texts_withheld
 from sluice.runs import job, quiet, script, stage_recording, summary
+from sluice.runs.exit_codes import SPARK_IS_NEEDED, STOPPED
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
 from sluice.runs.quiet import QuietMark
 from sluice.runs.without_spark import run_stage_without_spark
 from sluice.settings import Settings
 
-SPARK_IS_NEEDED = 4
-"""The exit code if the stage must be submitted. Nothing, or a part of it, is done then."""
 
-
-def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
+def _run_quiet_stage(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
     """Records and reports a stage of a quiet pipeline. Returns None, and writes nothing, if the pipeline is not known to be quiet."""
     records = PipelineRecords(settings, request.pipeline)
     at = datetime.now(UTC)
@@ -48,12 +46,12 @@ def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] 
         return None  # the job waits for the lease and reports what is wrong
 
 
-def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
+def run_stages_without_spark(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
     """Runs, records and reports stages that need no Spark. Returns None if one of them does, which then runs them all. Raises StopRequested."""
     reports: list[dict[str, Any]] = []
     for stage in stages:
         asked = replace(request, stage=stage)
-        report = _take_quiet_turn(settings, asked) or run_stage_without_spark(settings, asked)
+        report = _run_quiet_stage(settings, asked) or run_stage_without_spark(settings, asked)
         if report is None:
             return None
         reports.append(report)
@@ -83,18 +81,18 @@ def _record_quiet_stage(
     return report
 
 
-def run_quiet_script() -> None:
-    """The body of `python -m sluice.runs.quiet_run`: exits 0 with the report written and printed, or `SPARK_IS_NEEDED`."""
+def run_script_without_spark() -> None:
+    """The body of `python -m sluice.runs.task_without_spark`: exits 0 with the report written and printed, or `SPARK_IS_NEEDED`."""
     task = sys.argv.pop(1)
     arguments = script.build_stage_parser(task).parse_args()
     try:
         with library_texts_withheld():
             settings = Settings.current()
             stages = list_stages_of_task(load_pipeline_declaration(settings, arguments.pipeline), task)
-            reports = take_quiet_turns(settings, script.read_job_request(arguments), stages)
+            reports = run_stages_without_spark(settings, script.read_job_request(arguments), stages)
     except StopRequested as error:
         print(f"sluice {task}: {error}", flush=True)
-        sys.exit(quiet.STOPPED)
+        sys.exit(STOPPED)
     except Exception as error:
         print(f"sluice {task}: {type(error).__name__}; a job finds out", file=sys.stderr, flush=True)
         reports = None
@@ -106,4 +104,4 @@ def run_quiet_script() -> None:
 
 
 if __name__ == "__main__":
-    run_quiet_script()
+    run_script_without_spark()
