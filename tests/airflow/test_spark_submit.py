@@ -23,7 +23,7 @@ from tests.checkout import read_notes
 from tests.waiting import is_alive, until
 
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import OPTIMIZE, SILVER, VERIFY
+from sluice.pipeline_stages import KNOWN_LAYERS, OPTIMIZE, SILVER, VERIFY, stages_after_layers
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
+STAGES = {stage.name: stage for stage in (*KNOWN_LAYERS, *stages_after_layers())}
 NEXT, ALL = "one table in turn", "all tables"
 FORM: dict[str, Any] = {
     "mode": "increment",
@@ -160,7 +161,7 @@ def test_a_backfill_does_its_upkeep_once(
 
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
-    task = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=stage)
+    task = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=STAGES[stage])
     given = context(run_type, upkeep_from=upkeep_from) | DAY
     if runs:
         assert task.execute(given)["stage"] == stage
@@ -185,7 +186,7 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         if seen == "by the job":  # of another host nobody here knows whether it lives; that the lease is refused says so
             told_elsewhere = {**json.loads((folder / "lease.json").read_text()), "host": "elsewhere"}
             (folder / "lease.json").write_text(json.dumps(told_elsewhere))
-            assert operator.execute(context())["stage"] == operator.stage, "what only may live is no reason to skip"
+            assert operator.execute(context())["stage"] == operator.stage.name, "what only may live is no reason to skip"
             monkeypatch.setenv("STAND_IN_EXIT", "3")
         before = len(told(records))
         with pytest.raises(AirflowSkipException, match=r"'gym' is kept running by run kept .* sluice stop gym"):
@@ -203,7 +204,7 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
     finally:
         holder.write_lease_end(folder, mine)
     monkeypatch.delenv("STAND_IN_EXIT", raising=False)
-    assert operator.execute(context())["stage"] == operator.stage
+    assert operator.execute(context())["stage"] == operator.stage.name
 
 
 def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Checkout, operator: Any, records: Path) -> None:
@@ -253,7 +254,7 @@ def bronze_table(checkout: Checkout) -> Iterator[None]:
 def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records: Path, bronze_table: None, stage: str) -> None:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
-    operator: Any = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=stage)
+    operator: Any = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=STAGES[stage])
     report = operator.execute(context())
     assert (report["stage"], told(records)) == (stage, [])
     assert [flow["flow"] for flow in report["flows"]][:1] == ([] if stage == "propagate_deletions" else ["readings"])

@@ -33,7 +33,6 @@ COMMANDS = {
     ("cli/tables/copies.py", CLONE),
     ("cli/tables/copies.py", RELEASE),
     ("lake/releases.py", RELEASE),
-    ("orchestration/erasure/dag.py", ERASE.name),
     ("erasure/request_record.py", ERASE.name),
 }
 
