@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from random import Random
@@ -113,6 +114,41 @@ def worn_by(readings, segments):
 def either(members, left_out):
     first = members.select(F.lit("member").alias("kind"), "who", F.col("age").alias("d"))
     return first.union(left_out.select(F.lit("left out").alias("kind"), "who", "d")).groupBy("kind", "who", "d").count()
+
+
+@materialized_view(reads=("trackers", "members"), keys="age")
+def worn_by_age(trackers, members):
+    """A value in place of the NULL of a tracker without a member: no member has it."""
+    age = F.coalesce("age", F.lit(-1)).alias("age")
+    return trackers.join(members, "who", "left").groupBy(age).agg(F.count("*").alias("c"), F.sum("device").alias("devices"))
+
+
+@materialized_view(reads=("trackers", "members"), keys=("device", "who", "is_one", "age"))
+def tracker_with_age(trackers, members):
+    """The same by row, in more than one way, from the right."""
+    is_one, age = F.col("age").eqNullSafe(1).alias("is_one"), F.ifnull("age", F.lit(-1)).alias("age")
+    return members.join(trackers, "who", "right").groupBy("device", "who", is_one, age).count()
+
+
+@materialized_view(reads=("trackers", "members"), keys=("device", "who"))
+def tracker_with_member(trackers, members):
+    """The same where the key is of the other side alone."""
+    age = F.max(F.coalesce(members["age"], F.lit(-1))).alias("age")
+    return trackers.join(members, trackers["who"] == members["who"], "left").groupBy("device", trackers["who"]).agg(age)
+
+
+@materialized_view(reads=("trackers", "members"), keys="missing")
+def trackers_without_member(trackers, members):
+    worn = trackers.join(members.withColumnRenamed("who", "member"), F.col("who") == F.col("member"), "left")
+    return worn.groupBy(F.col("member").isNull().alias("missing")).agg(F.count("*").alias("c"), F.sum("age").alias("age"))
+
+
+@materialized_view(reads=("members", "left_out"), keys=("said", "d"))
+def members_or_left_out(members, left_out):
+    """A full join of which each side may be missing."""
+    joined = members.join(left_out.withColumnRenamed("who", "gone"), F.col("who") == F.col("gone"), "full")
+    said = F.when(F.col("gone").isNull(), "member").when(F.col("who").isNull(), "left out").otherwise("both").alias("said")
+    return joined.groupBy(said, F.coalesce("d", F.lit(-1)).alias("d")).agg(F.count("*").alias("c"), F.sum("age").alias("age"))
 
 
 @materialized_view(reads="regions", keys=("region", "d"))
@@ -278,6 +314,9 @@ TELLING = [
 ]
 """Those that are bounded in ways of their own. What bounds the others, `unit/flows/gold/test_probe.py` asks of each; slow tests run all."""
 
+OF_MISSING_PARTNERS = [worn_by_age, tracker_with_age, tracker_with_member, trackers_without_member, members_or_left_out]
+"""Those that have a value in place of the NULL of an outer join."""
+
 
 def graph_of(views: list[MaterializedView[...]]) -> Graph:
     views = [replace(view, recompute="keys") for view in views]
@@ -299,10 +338,10 @@ class Inputs:
             self.rows[name] = {self._key(name, row): row for row in (self._row(name) for _ in range(14))}
             append_rows(workspace.path(name), ddl, self.rows[name].values())
 
-    def change(self) -> list[str]:
-        """Insert, update and delete a few rows in a few of the inputs. Returns what was done."""
-        done = []
-        for name in self.random.sample(sorted(INPUTS), self.random.randint(2, 4)):
+    def change(self, names: Iterable[str] = INPUTS) -> list[str]:
+        """Insert, update and delete a few rows in a few of these inputs. Returns what was done."""
+        done, known = [], sorted(names)
+        for name in self.random.sample(known, min(len(known), self.random.randint(2, 4))):
             rows = self.rows[name]
             gone = self.random.sample(sorted(rows, key=repr), min(len(rows), self.random.choice((0, 1, 1, 2))))
             put = {self._key(name, row): row for row in (self._row(name) for _ in range(self.random.choice((0, 1, 2))))}
@@ -338,13 +377,20 @@ class Inputs:
         return number
 
 
-def follow(settings: Settings, spark: SparkSession, random: Random, views: list[MaterializedView[...]], steps: int) -> None:
+def follow(
+    settings: Settings,
+    spark: SparkSession,
+    random: Random,
+    views: list[MaterializedView[...]],
+    steps: int,
+    changing: Iterable[str] = INPUTS,
+) -> None:
     workspace = Workspace(settings, graph_of(views), spark, "run")
     inputs = Inputs(workspace, random)
     run(workspace)
     history: list[list[str]] = []
     for _ in range(steps):
-        history.append(inputs.change())
+        history.append(inputs.change(changing))
         run(workspace)
         check(workspace, inputs, history)
 
@@ -382,6 +428,16 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @given(random=st.randoms(use_true_random=True))
 def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
     follow(at(tmp_path_factory), spark, random, TELLING, steps=2)
+
+
+@pytest.mark.spark
+@few
+@given(random=st.randoms(use_true_random=True))
+def test_views_of_missing_partners_equal_their_full_recompute(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
+) -> None:
+    changing = ("members", "left_out", "trackers")
+    follow(at(tmp_path_factory), spark, random, OF_MISSING_PARTNERS, steps=4, changing=changing)
 
 
 @pytest.mark.slow

@@ -5,8 +5,10 @@ optimiser pushes a filter down to an input in exactly those cases. So the probe 
 filter arrives right above every read of the input, always as the same expression over the input, then that expression gives,
 for each changed row, the values of the view's column that it can touch. A column's name proves nothing.
 
-NULL meets the filter `pmod(hash(c), M) = 42`, because its hash is 42. With a plain comparison the optimiser could first turn an outer join
-into an inner one, and columns would seem to bound that do not.
+The filter is `pmod(hash(c, (SELECT ...)), M) = 42`. Because of the subquery nobody can say what it gives for any value, a constant or NULL
+among them, and so it moves only as every filter on the column would. Of a filter that the optimiser can compute, it asks whether the filter
+discards the row that an outer join gives without a partner. If so, it makes the join an inner one, and takes `coalesce(c, 'none')` down to
+the side without a partner. That column would seem to bound, though rows with 'none' appear and disappear that come from none of that side's.
 
 If no expression over an input does, its changed rows can still be joined with the other inputs to find the values that they touch
 (`through_joins.py`).
@@ -43,7 +45,7 @@ from sluice.step_times import PLANNING, measure_step
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _MODULUS = 1_000_003
@@ -204,6 +206,11 @@ def _make_untouchable_rows(session: SparkSession) -> RDD[Any]:
     return session.sparkContext.parallelize([0], 1).map(refuse)
 
 
+def _make_unknown_value(session: SparkSession) -> Column:
+    """Returns a value that the optimiser cannot know, and so can compute nothing with: a subquery over rows that nobody has read."""
+    return session.createDataFrame(_make_empty_rows(session), "unknown INT").agg(F.max("unknown")).scalar()
+
+
 def _relation_id(leaf: DataFrame) -> int:
     return int(plans.analyzed_plan(leaf).rdd().id())
 
@@ -213,10 +220,10 @@ def _find_filter_arrivals(
 ) -> dict[str, str | None]:
     """Returns, by input, the expression as which the filter on the column arrived wherever the input is read, or None if it missed one read.
 
-    read_counts: how often the plan without the filter reads each input. If the column is a constant in one branch of a union, the filter is decided
-    there before anything is read. The branch is then gone from the plan, and yet a change of what it reads can touch its rows.
+    read_counts: how often the plan without the filter reads each input. A read that is gone with the filter counts as missed.
     """
-    filtered = result.where(F.pmod(F.hash(quote_column(column)), F.lit(modulus)) == F.lit(42))
+    hashed = F.hash(quote_column(column), _make_unknown_value(result.sparkSession))
+    filtered = result.where(F.pmod(hashed, F.lit(modulus)) == F.lit(42))
     found: dict[str, str | None] = {}
     seen: Counter[str] = Counter()
 
@@ -252,9 +259,10 @@ def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | No
     if remainder.getClass().getSimpleName() != "Pmod":
         return None
     hashed = remainder.children().apply(0)
-    if hashed.getClass().getSimpleName() != "Murmur3Hash" or hashed.children().size() != 1:
+    if hashed.getClass().getSimpleName() != "Murmur3Hash" or hashed.children().size() != 2:
         return None
-    if not condition.references().subsetOf(leaf.outputSet()):
+    # Where the column is a constant, as in one branch of a union, no value of the input says what a change touches.
+    if condition.references().isEmpty() or not condition.references().subsetOf(leaf.outputSet()):
         return None
     expression = hashed.children().apply(0)
     text = _unqualified_sql(expression)

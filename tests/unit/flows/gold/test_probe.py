@@ -93,6 +93,82 @@ def test_the_nullable_side_of_an_outer_join_bounds_nothing_by_its_own_column(spa
     assert asked(spark, ("who", "d"), ("readings", "trackers"), per_member) == {"readings": {"d": "d"}, "trackers": {}}
 
 
+INSTEAD_OF_NULL = [
+    "coalesce(m.age, -1)",
+    "ifnull(m.age, -1)",
+    "nvl(m.age, -1)",
+    "m.age IS NULL",
+    "m.who IS NOT NULL",
+    "m.age <=> 1",
+    "CASE WHEN m.who IS NULL THEN 'nobody' ELSE 'somebody' END",
+    "if(m.age IS NULL, -1, m.age)",
+]
+"""Values that a row without a partner has too, though no member has them, or though other members have them."""
+
+
+@pytest.mark.parametrize("value", INSTEAD_OF_NULL)
+@pytest.mark.parametrize("how", ["LEFT", "FULL"])
+def test_a_value_in_place_of_a_missing_partners_null_bounds_nothing(spark: SparkSession, how: str, value: str) -> None:
+    sql = f"SELECT {value} AS value, count(*) AS c FROM {{t}} AS t {how} JOIN {{m}} AS m ON t.who = m.who GROUP BY 1"
+    found = asked(spark, ("value",), ("trackers", "members"), lambda t, m: t.sparkSession.sql(sql, t=t, m=m))
+    assert found == {"trackers": {}, "members": {}}
+
+
+@pytest.mark.parametrize("value", INSTEAD_OF_NULL)
+def test_a_key_of_the_other_side_bounds_beside_such_a_value(spark: SparkSession, value: str) -> None:
+    sql = f"SELECT t.device, t.who, {value} AS value FROM {{m}} AS m RIGHT JOIN {{t}} AS t ON t.who = m.who"
+    found = asked(spark, ("device", "who", "value"), ("trackers", "members"), lambda t, m: t.sparkSession.sql(sql, t=t, m=m))
+    assert found == {"trackers": {"device": "device", "who": "who"}, "members": {"who": "who"}}
+
+
+def test_a_constant_of_the_side_without_a_partner_bounds_nothing(spark: SparkSession) -> None:
+    def told(trackers: DataFrame, members: DataFrame) -> DataFrame:
+        joined = trackers.join(members.select("who", F.lit("somebody").alias("said")), "who", "left")
+        return joined.groupBy(F.coalesce("said", F.lit("nobody")).alias("said")).agg(F.count("*").alias("c"))
+
+    assert asked(spark, ("said",), ("trackers", "members"), told) == {"trackers": {}, "members": {}}
+
+
+def test_a_join_that_the_views_own_filter_makes_an_inner_one_is_bounded_on_both_sides(spark: SparkSession) -> None:
+    def of_grown(trackers: DataFrame, members: DataFrame) -> DataFrame:
+        joined = trackers.join(members, "who", "left").where("age > 1")
+        return joined.select("device", F.coalesce("age", F.lit(-1)).alias("age"))
+
+    found = asked(spark, ("device", "age"), ("trackers", "members"), of_grown)
+    assert found == {"trackers": {"device": "device"}, "members": {"age": "coalesce(age, -1)"}}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT coalesce((SELECT max(age) FROM {m} m WHERE m.who = t.who), 0) AS value, count(*) AS c FROM {t} t GROUP BY 1",
+        "SELECT (SELECT count(*) FROM {m} m WHERE m.who = t.who) AS value, count(*) AS c FROM {t} t GROUP BY 1",
+        "SELECT EXISTS (SELECT 1 FROM {m} m WHERE m.who = t.who) AS value, count(*) AS c FROM {t} t GROUP BY 1",
+        "SELECT who IN (SELECT who FROM {m}) AS value, count(*) AS c FROM {t} t GROUP BY 1",
+        "SELECT coalesce(o.age, 0) AS value FROM {t} t LEFT JOIN LATERAL (SELECT max(age) age FROM {m} m WHERE m.who = t.who) o",
+        "SELECT 'all' AS value, count(*) AS c FROM {t} t CROSS JOIN {m} m",
+    ],
+)
+def test_a_value_that_a_subquery_without_rows_gives_bounds_nothing(spark: SparkSession, sql: str) -> None:
+    found = asked(spark, ("value",), ("trackers", "members"), lambda t, m: t.sparkSession.sql(sql, t=t, m=m))
+    assert found == {"trackers": {}, "members": {}}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT d, coalesce(x, 0) AS value FROM {r} LATERAL VIEW OUTER explode(filter(array(n), v -> v > 1)) AS x",
+        "SELECT d, lag(n, 1, 0) OVER (PARTITION BY d ORDER BY region) AS value FROM {r}",
+        "SELECT d, coalesce(first(n) IGNORE NULLS, 0) AS value FROM {r} GROUP BY d",
+        "SELECT d, coalesce(a, 0) AS value FROM {r} PIVOT (sum(n) FOR region IN ('a' AS a, 'b' AS b))",
+        "SELECT d, coalesce(region, 'all') AS value, sum(n) AS n FROM {r} GROUP BY GROUPING SETS ((d, region), (d))",
+    ],
+)
+def test_a_value_that_no_row_has_bounds_nothing(spark: SparkSession, sql: str) -> None:
+    found = asked(spark, ("d", "value"), ("regions",), lambda r: r.sparkSession.sql(sql, r=r))
+    assert found["regions"].keys() <= {"d"}
+
+
 def test_an_outer_joins_key_bounds_both_sides(spark: SparkSession) -> None:
     def joined(readings: DataFrame, trackers: DataFrame) -> DataFrame:
         return readings.groupBy("device").agg(F.sum("bpm").alias("b")).join(trackers, "device", "left")
