@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from sluice.declare.quoting import quote_column, quote_identifier
+
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 
 def has_other_type(there: DataType, wanted: DataType) -> bool:
@@ -45,6 +47,48 @@ def union_columns(there: StructType, wanted: StructType) -> StructType:
         for field in there
     ]
     return StructType([*both, *(field for field in wanted if field.name.lower() not in names)])
+
+
+def find_added_fields(there: DataType, wanted: DataType, name: str) -> Iterator[tuple[str, StructField]]:
+    """Yields the nested fields that only the wanted type has, each with its path in SQL. name: the column's. Upper and lower case are one."""
+    if isinstance(there, StructType) and isinstance(wanted, StructType):
+        known = {field.name.lower() for field in there}
+        for field in wanted:
+            if field.name.lower() not in known:
+                yield f"{name}.{quote_identifier(field.name)}", field
+        for one, other in _pair_fields(there, wanted):
+            yield from find_added_fields(one.dataType, other.dataType, f"{name}.{quote_identifier(one.name)}")
+    elif isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
+        yield from find_added_fields(there.elementType, wanted.elementType, f"{name}.element")
+    elif isinstance(there, MapType) and isinstance(wanted, MapType):
+        yield from find_added_fields(there.valueType, wanted.valueType, f"{name}.value")
+
+
+def type_ddl(kind: DataType) -> str:
+    """Returns a type as SQL has it. Nested fields may have names that must be quoted, which Spark's own text does not do."""
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{quote_identifier(field.name)}: {type_ddl(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{type_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{type_ddl(kind.keyType)}, {type_ddl(kind.valueType)}>"
+    return str(kind.simpleString())
+
+
+def arrange_nested_fields(rows: DataFrame, table: StructType) -> DataFrame:
+    """Returns rows that were made for a table with their nested fields in its order; a field that a row lacks is NULL.
+
+    Spark compares and joins structs by the positions of their fields, and a table has a field that came later last.
+    """
+    there = {field.name: field.dataType for field in table}
+    moved = {
+        field.name: cast_by_field_names(quote_column(field.name), field.dataType, there[field.name])
+        for field in rows.schema
+        if field.name in there
+        and field.dataType.simpleString() != there[field.name].simpleString()
+        and not has_other_type(field.dataType, there[field.name])
+    }
+    return rows.withColumns(moved) if moved else rows
 
 
 def cast_by_field_names(value: Column, there: DataType, wanted: DataType) -> Column:

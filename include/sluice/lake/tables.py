@@ -19,6 +19,7 @@ from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import log, log_files, rowless_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
+from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.rowless_commits import create_empty_table, is_created_by_delta_rs
 from sluice.lake.table_frames import compute_aggregates
 from sluice.locations import locate, remove_folder
@@ -207,11 +208,11 @@ def find_pending_changes(session: SparkSession, path: str, shape: TableShape) ->
 def count_table_violations(session: SparkSession, path: str, shape: TableShape, conditions: Mapping[str, str]) -> dict[str, int]:
     """Returns, by name of a condition, how many rows of the table do not meet it. Conditions that every row meets are left out.
 
-    Columns that the table has yet to get are NULL in all of its rows.
+    Columns that the table has yet to get are NULL in all of its rows, and so are fields within its columns.
     """
     if not conditions:
         return {}
-    rows = table_frames.read_table(session, path)
+    rows = arrange_nested_fields(table_frames.read_table(session, path), shape.schema)
     added = {field.name: F.lit(None).cast(field.dataType) for field in shape.schema if field.name not in rows.columns}
     return count_failing_rows(rows.withColumns(added), conditions)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from sluice.declare.quoting import quote_column, quote_columns
+from sluice.lake.nested_types import arrange_nested_fields, find_added_fields, has_other_type, union_columns
 from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _sum_differences(counted: DataFrame) -> RowDifferences:
 
 
 def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Gives the frame these columns in this order, NULL for those it lacks, followed by its remaining columns."""
+    """Gives the frame these columns in this order, NULL for those it lacks, followed by its remaining columns. The same for nested fields."""
+    frame = arrange_nested_fields(frame, union_columns(schema, frame.schema))
     own = [name for name in frame.columns if name not in schema.names]
     given = [
         quote_column(one.name) if one.name in frame.columns else F.lit(None).cast(one.dataType).alias(one.name) for one in schema
@@ -92,11 +94,14 @@ def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def find_type_differences(expected: StructType, stored: StructType) -> list[str]:
-    """The columns that both have with different types."""
-    kinds = {field.name: field.dataType.simpleString() for field in stored}
-    return [
-        field.name for field in expected if kinds.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
-    ]
+    """The columns that both have with different types. Nested fields that are still to be added to the stored ones do not count."""
+    kinds = {field.name: field.dataType for field in stored}
+    return [field.name for field in expected if field.name in kinds and not _becomes_type(kinds[field.name], field.dataType)]
+
+
+def _becomes_type(stored: DataType, expected: DataType) -> bool:
+    """Whether adding nested fields makes the expected type of the stored one, be they in another order."""
+    return not has_other_type(stored, expected) and not any(find_added_fields(expected, stored, ""))
 
 
 def _countable_columns(schema: StructType) -> list[Column]:

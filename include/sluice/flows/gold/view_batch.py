@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach
@@ -28,6 +26,7 @@ from sluice.flows.writing.difference import (
     persist_frame,
     plan_merge_operations,
     refuse_repeated_keys,
+    select_table_columns,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import batch_sizes, log, table_frames
@@ -240,9 +239,7 @@ class ViewBatch:
         """Writes all rows of the table anew."""
         columns = table_frames.read_table(self.workspace.session, self._path).schema
         with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values())).drop(*verdicts.VERDICT)) as rows:
-            given = [quote_column(one.name) if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
-            named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
-            rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
+            select_table_columns(rows, columns).write.format("delta").mode("overwrite").save(self._path)
             self.recomputed.report.count_changes(rows.count(), 0, 0)
         self.recomputed.report.notes.append("its table had a key twice, and was rewritten")
 

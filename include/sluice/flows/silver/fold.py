@@ -57,6 +57,7 @@ from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_r
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import batch_sizes, file_statistics, log, table_frames, tables
 from sluice.lake.batch_sizes import RowsSize, sum_row_bytes
+from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.report import FOLDED_ANEW, FlowReport, MergeCounts
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
@@ -169,6 +170,7 @@ def fold_scope(
             report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
+        good = arrange_nested_fields(good, target.schema)
         size = RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None)
         changes = fill_empty_table(select_winning_rows(table, good), path, size.rows) if scope.everything else None
         if changes is None:
@@ -211,7 +213,7 @@ def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: F
             requarantine_rows_of_other_deliveries(workspace, table, source, again, scope, keys)
             near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, by))
             old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, by)
-            new = select_winning_rows(table, select_accepted_rows(table, again))
+            new = select_winning_rows(table, arrange_nested_fields(select_accepted_rows(table, again), target.schema))
             refolded = plan_fold_operations(workspace, table, source, new, old, F.lit(True))
             rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
             near_rest = target.where(limits_condition(batch.limits))

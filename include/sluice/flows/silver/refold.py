@@ -33,6 +33,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import batch_sizes, table_frames
+from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -99,7 +100,7 @@ def _refold_keys(
         select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), keys, table.replayed_by)
     ) as rows:
         quarantined = count_verdicts(table, rows, report)
-        good = select_accepted_rows(table, rows)
+        good = arrange_nested_fields(select_accepted_rows(table, rows), target.schema)
         check_key_in_one_file(table, good)
         requarantine_rows(workspace, table, source, rows, origin, keys, quarantined)
         bounding = targets.choose_bounding_columns(table, target.schema)

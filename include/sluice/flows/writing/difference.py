@@ -22,6 +22,7 @@ from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.batch_sizes import RowsSize, collect_few_rows, sum_row_bytes
+from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.table_frames import compute_aggregates
@@ -43,22 +44,22 @@ def null_safe_equality(left: Sequence[Column], right: Sequence[Column]) -> Colum
 
 def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Returns the new and the old row of each key side by side: the structs `new` and `old`, NULL if there is none."""
-    given = _select_table_columns(new, old.schema)
-    left = new.select(F.struct(*given).alias("new"))
+    given = select_table_columns(new, old.schema)
+    left = given.select(F.struct(*quote_columns(given.columns)).alias("new"))
     right = old.select(F.struct(*quote_columns(old.columns)).alias("old"))
     condition = null_safe_equality(quote_columns(keys, "new"), quote_columns(keys, "old"))
     return left.join(right, condition, "full_outer")
 
 
-def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
+def select_table_columns(new: DataFrame, table: StructType) -> DataFrame:
     """Selects a table's columns, in its order, from rows that were made for it.
 
-    A column that came later is last in the table, wherever it is in the transform's result. A column that the transform no longer gives is
-    NULL in new rows until the table is made anew.
+    A column that came later is last in the table, wherever it is in the transform's result, and so is a field within a column. A column that
+    the transform no longer gives is NULL in new rows until the table is made anew.
     """
-    return [
-        (quote_column(one.name) if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
-    ]
+    rows = arrange_nested_fields(new, table)
+    columns = [quote_column(one.name) if one.name in new.columns else F.lit(None).cast(one.dataType) for one in table]
+    return rows.select(*(column.alias(one.name) for column, one in zip(columns, table, strict=True)))
 
 
 def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | None:
@@ -70,8 +71,7 @@ def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | N
     if number <= small_writes.MOST_ROWS or state is None or state.files:
         return None
     table = table_frames.read_table(rows.sparkSession, path)
-    given = rows.select(*_select_table_columns(rows, table.schema))
-    commits.append_rows(given, path, None)
+    commits.append_rows(select_table_columns(rows, table.schema), path, None)
     done = log.read_table_state(path)
     if done is None or done.rows is None:
         return MergeCounts(inserted=table_frames.read_table(rows.sparkSession, path).count())

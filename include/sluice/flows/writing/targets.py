@@ -29,6 +29,7 @@ from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_s
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import log, log_files, pipeline_paths, rowless_commits, table_frames, tables, versions
 from sluice.lake.layout_properties import PropertyChanges
+from sluice.lake.nested_types import find_added_fields, type_ddl
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
@@ -190,11 +191,12 @@ def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> 
 
 
 def _takes_type(present: DataType, given: DataType) -> bool:
-    """Whether a column takes values of a type: it is the same, or NULL may stand in more fields within the column's."""
+    """Whether a column takes values of a type: it is the same, has more nested fields, or NULL may stand in fewer of those of the column."""
     if isinstance(present, StructType) and isinstance(given, StructType):
-        pairs = list(zip(present, given, strict=False))
-        return len(present) == len(given) and all(
-            one.name == other.name and one.nullable >= other.nullable and _takes_type(one.dataType, other.dataType)
+        known = {field.name.lower(): field for field in given}
+        pairs = [(field, known.get(field.name.lower())) for field in present]
+        return all(
+            other is not None and one.nullable >= other.nullable and _takes_type(one.dataType, other.dataType)
             for one, other in pairs
         )
     if isinstance(present, ArrayType) and isinstance(given, ArrayType):
@@ -202,6 +204,7 @@ def _takes_type(present: DataType, given: DataType) -> bool:
     if isinstance(present, MapType) and isinstance(given, MapType):
         return (
             present.valueContainsNull >= given.valueContainsNull
+            and present.keyType.simpleString() == given.keyType.simpleString()  # Delta adds no fields to keys
             and _takes_type(present.keyType, given.keyType)
             and _takes_type(present.valueType, given.valueType)
         )
@@ -222,12 +225,15 @@ def _refuse_column_type_changes(session: SparkSession, path: str, wanted: Struct
 
 
 def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -> None:
-    present = table_frames.read_table_columns(session, path).names
-    added = [field for field in wanted if field.name not in present]
+    """Adds columns, and fields within columns: in structs, also within arrays and the values of maps. No file is rewritten."""
+    present = {field.name: field for field in table_frames.read_table_columns(session, path)}
+    added: list[tuple[str, StructField]] = []
+    for field in wanted:
+        name = quote_identifier(field.name)
+        there = present.get(field.name)
+        added += [(name, field)] if there is None else find_added_fields(there.dataType, field.dataType, name)
     if added:
-        columns = ", ".join(
-            f"{quote_identifier(field.name)} {field.dataType.simpleString()}{_comment_clause(field)}" for field in added
-        )
+        columns = ", ".join(f"{name} {type_ddl(field.dataType)}{_comment_clause(field)}" for name, field in added)
         session.sql(f"ALTER TABLE delta.{quote_identifier(path)} ADD COLUMNS ({columns})")
 
 
