@@ -68,7 +68,8 @@ class Bench:
         """Milliseconds of CPU that a discovery with nothing new takes."""
         deliveries = str(self.root / "lake" / self.name / "_sluice" / "deliveries")
         began = time.process_time()
-        discovery.discover_deliveries([Source(name="records")], self.root / "landing" / self.name, deliveries, "bench")
+        found = discovery.discover_deliveries([Source(name="records")], self.root / "landing" / self.name, deliveries, "bench")
+        found.raise_first_refusal()
         return (time.process_time() - began) * 1000
 
 

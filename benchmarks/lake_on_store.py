@@ -84,7 +84,7 @@ def orphaned_server(log: Path) -> Iterator[S3Server]:
 
 
 def use_lake(place: str, folder: Path, bucket: str) -> None:
-    """Make the places of a contestant those of this process and of the ones that it starts."""
+    """Make the root folders of a contestant those of this process and of the ones that it starts."""
     os.environ |= build_root_variables(folder / place)
     if place == STORE:
         os.environ["SLUICE_LAKE"] = f"{bucket}/lake"

@@ -98,7 +98,7 @@ def measure_files(root: Path, size: int) -> Iterator[Measured]:
         os.utime(path, (1_600_000_000 + number,) * 2)
 
     def discover() -> int:
-        return discovery.discover_deliveries([source], landing, deliveries, "bench").recorded
+        return discovery.discover_deliveries([source], landing, deliveries, "bench").raise_first_refusal().recorded
 
     yield Measured("small files are discovered", size, measure_cpu(discover, 1))
     assert discover() == 0, "nothing is new"

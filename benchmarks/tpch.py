@@ -70,7 +70,7 @@ class Round:
     """A lake, a folder of each contestant, and a landing folder that all read."""
 
     def __init__(self, folder: Path) -> None:
-        """Make them the places of this process and of those that it starts."""
+        """Make them the root folders of this process and of those that it starts."""
         self.folder, self.landing = folder, folder / "landing"
         use_roots_below(folder)
         self.records = PipelineRecords(Settings.current(), "tpch")

@@ -71,7 +71,7 @@ def check_run_mode(name: str, days: Sequence[object], tables: Sequence[str], opt
         others = _join_by_or(options.name_mode(other) for other in MODES if other.takes_days)
         raise UsageError(f"{sentence} takes no days. {options.left_out.format(options.days)}, or choose {others}.")
     if mode.needs_tables and not tables:
-        raise UsageError(f"{sentence} needs {options.tables}: those to make from scratch, with everything that reads them.")
+        raise UsageError(f"{sentence} needs {options.tables}: what to make from scratch, with everything that reads it.")
     if tables and not mode.takes_tables:
         others = _join_by_or(options.name_mode(other) for other in MODES if other.takes_tables)
         raise UsageError(

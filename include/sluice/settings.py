@@ -239,8 +239,8 @@ def _locate_said_roots(root: Path, said: dict[str, str]) -> dict[str, Any]:
 def _locate_root(root: Path, folder: RootFolder, said: str) -> Location:
     """The location that a text gives a root folder: a URL, or a path, which is relative to the checkout. Raises UsageError."""
     if folder.may_be_on_store:
-        place = locate_given(said)
-        return place if is_store_url(said) else root / place
+        location = locate_given(said)
+        return location if is_store_url(said) else root / location
     if find_url_scheme(said):
         raise UsageError(
             f"{folder.variable} is '{said}': it must be a folder of a disk. docs/stores.md says what may be on a store."

@@ -111,6 +111,12 @@ def files(checkout: Checkout) -> list[str]:
     return sorted(file.name for file in followed_jobs(checkout).glob("*"))
 
 
+def test_attempts_of_the_same_task_are_known_by_the_name_that_an_earlier_sluice_gave_them() -> None:
+    from orchestration.spark_submit.job_arguments import digest_job_arguments
+
+    assert digest_job_arguments(["--pipeline", "gym", "--mode", "increment"], context()) == "83bc14ab"
+
+
 def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
     from orchestration.dag_run import RunRequest, dag_run_name
     from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments

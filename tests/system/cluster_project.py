@@ -19,6 +19,7 @@ from tests.airflow.test_spark_submit import context
 from sluice.locations import locate
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import LAYERS, Stage
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +84,7 @@ class Project:
             yield Settings.current()
 
     def run(
-        self, lake: str, connection: dict[str, Any], landing: str = "", attempt: int = 1, stage: str = "layers", **options: Any
+        self, lake: str, connection: dict[str, Any], landing: str = "", attempt: int = 1, stage: Stage = LAYERS, **options: Any
     ) -> dict[str, Any]:
         """Run all layers, or one, as a task of Airflow does; the job's report. options: of the operator."""
         from orchestration.spark_submit.operator import SluiceSparkSubmitOperator

@@ -22,6 +22,7 @@ from demonstrations.store_server import S3Server
 from orchestration.server.standalone_cluster import StandaloneCluster
 from orchestration.server.supervisor import find_session_members
 from sluice.locations import locate
+from sluice.pipeline_stages import BRONZE, LAYERS, Stage
 from sluice.settings import Settings
 from sluice.spark_process import find_spark_properties_file
 
@@ -165,9 +166,9 @@ def test_a_cluster_that_shares_a_store_with_its_driver_and_no_disk_gives_the_tab
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("lost", "stage"), [("executor", "bronze"), ("worker", "layers")])
+@pytest.mark.parametrize(("lost", "stage"), [("executor", BRONZE), ("worker", LAYERS)], ids=["executor", "worker"])
 def test_a_job_outlives_what_it_loses(
-    project: Project, cluster: StandaloneCluster, on_one_machine: tuple[set[str], dict[str, list[str]]], lost: str, stage: str
+    project: Project, cluster: StandaloneCluster, on_one_machine: tuple[set[str], dict[str, list[str]]], lost: str, stage: Stage
 ) -> None:
     killed: list[int] = []
     finished = threading.Event()
@@ -196,6 +197,6 @@ def test_a_job_outlives_what_it_loses(
             cluster.start_worker("worker-2")
     assert killed, "nothing was lost"
     (_, expected), found = on_one_machine, project.tables(f"lost-{lost}")
-    assert {name for name in expected if stage == "layers" or "/bronze/" in name} <= found.keys()
+    assert {name for name in expected if stage is LAYERS or "/bronze/" in name} <= found.keys()
     assert found == {name: expected[name] for name in found}
     assert project.staged(f"lost-{lost}") == []

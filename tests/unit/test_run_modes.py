@@ -56,7 +56,7 @@ def is_allowed(mode: str, days: tuple[Any, ...], tables: tuple[str, ...], option
             FORM_FIELDS,
             r"Leave From and To \(from_date, to_date\) empty, or choose mode 'replay'",
         ),
-        ("refresh", (), (), ARGUMENT_NAMES, "^Mode 'refresh' needs --tables: those to make from scratch"),
+        ("refresh", (), (), ARGUMENT_NAMES, "^Mode 'refresh' needs --tables: what to make from scratch"),
         ("increment", (), ("a",), FORM_FIELDS, "Leave Tables empty, or choose mode 'replay' or mode 'refresh'"),
     ],
 )

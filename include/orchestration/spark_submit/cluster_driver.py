@@ -86,7 +86,6 @@ class DriverFollower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._records = PipelineRecords(settings, driver.pipeline)
-        self.run = driver.run
         self._driver, self._clock = driver, clock
         patience = START_SECONDS - max(0.0, time.time() - driver.submitted_at)
         self._watch = JobWatch(locate_followed_job(self._records, driver.attempt), max(patience, 3 * BEAT_SECONDS), clock)

@@ -16,9 +16,9 @@ FIRST_MEMBER = 7_000_000_001
 UPDATING = 0.1
 """The share of members whose data changes, on any day but the first."""
 LEAVING = {0: 1, 3: 2}
-"""The day, counted from 0, on which a member leaves, by the last digit of the member's number. The member returns two days later."""
+"""The day on which a member leaves, by the last digit of the member's position; both count from 0. The member returns two days later."""
 KNOWN_LATE = 1
-"""The last digit of the numbers of members whose first change is exported a day before the news that they joined."""
+"""The last digit of the positions of members whose first change is exported a day before the news that they joined."""
 REGISTERED_LATE = 2
 """The same of members whose registration on the first day is exported a day late, and so after their readings and visits."""
 HOUR = 3600.0

@@ -1,6 +1,6 @@
 """Which bronze tables were searched for rows that ask for an erasure, and whether they may hold unread ones since.
 
-Airflow's tasks load this module too, so that it loads no Spark, and declarations only where it is given some.
+Airflow's tasks load this module too, so it loads no Spark, and declarations only where it is given some.
 """
 
 from __future__ import annotations

@@ -121,7 +121,9 @@ def _prepare_vault_folder(settings: Settings) -> None:
     for folder in ROOT_FOLDERS:
         other = settings.locate_root(folder)
         if folder.no_vault_below and root.resolve().is_relative_to(other.resolve()):
-            raise UsageError(f"The vault, {root}, lies below {other}, {folder.no_vault_below}. Set {VAULT.variable}.")
+            raise UsageError(
+                f"The vault, {root}, lies below {other}, {folder.no_vault_below}. Move that folder elsewhere, and set {VAULT.variable} to it."
+            )
     require_private_folder(root, "The vault")
 
 

@@ -101,7 +101,7 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
     keys: the columns by which the rows are merged or sorted.
     """
     protocol, properties = table.protocol(), table.metadata().configuration
-    if not has_protocol_written_alike(table):
+    if not _has_protocol_written_alike(table):
         return False
     # If the columns with statistics are not named, personal ones have statistics.
     if STATISTICS not in properties or any(
@@ -136,7 +136,7 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
     )
 
 
-def has_protocol_written_alike(table: DeltaTable) -> bool:
+def _has_protocol_written_alike(table: DeltaTable) -> bool:
     """Whether delta-rs knows everything that a table's protocol asks of its writers. It does not for clustering and deletion vectors."""
     protocol = table.protocol()
     return (
@@ -152,7 +152,7 @@ def are_properties_set_alike(table: DeltaTable) -> bool:
     To a protocol that names its features (writer version 7) it adds what it takes to be needed: reader version 2, or VARIANT, which Sluice
     and older readers do not know (deltalake 1.6.6, tried).
     """
-    return has_protocol_written_alike(table) and table.protocol().min_writer_version < _NAMES_FEATURES
+    return _has_protocol_written_alike(table) and table.protocol().min_writer_version < _NAMES_FEATURES
 
 
 def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> bool:

@@ -71,10 +71,7 @@ def find_requests_to_alert(records: PipelineRecords, now: datetime) -> list[Eras
 
 
 def may_hold_unseen_requests(records: PipelineRecords) -> bool:
-    """Whether bronze may hold rows that are unread requests, as far as one can know without the pipeline's declarations.
-
-    That is so if a table was searched for requests before, and has changed since.
-    """
+    """As `searched_tables` has it, for Airflow's tasks, which reach the erasure's records only by this module."""
     return searched_tables.may_hold_unseen_requests(records)
 
 

@@ -103,7 +103,7 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
     made.add_argument("--pipeline", required=True)
     made.add_argument("--run-id", default=make_run_id(), type=_check_run_identifier)
-    made.add_argument("--airflow-run", default="", type=_check_run_identifier)
+    made.add_argument("--airflow-run", default="", type=_check_airflow_run)
     made.add_argument("--wait", default=0.0, type=float)
     made.add_argument("--report", default="")
     made.add_argument("--followed-at", default="")
@@ -148,6 +148,10 @@ def _split_table_names(text: str) -> tuple[str, ...]:
 
 
 def _check_run_identifier(text: str) -> str:
-    if text and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
-        raise UsageError("A run id has letters, digits, dots, dashes and underscores only.")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
+        raise UsageError("A run id has 1 to 80 letters, digits, dots, dashes and underscores, and nothing else.")
     return text
+
+
+def _check_airflow_run(text: str) -> str:
+    return _check_run_identifier(text) if text else ""  # a job that Airflow did not start

@@ -80,9 +80,9 @@ def describe_holder(settings: Settings, pid: int, since: datetime, host: str | N
         (("run", "gym", "--mode", "refesh"), "'refresh'"),
         (
             ("run", "gym", "--mode", "refresh"),
-            "--mode refresh needs --table TABLE: those to make from scratch, with everything that reads them.",
+            "--mode refresh needs --table TABLE: what to make from scratch, with everything that reads it.",
         ),
-        (("plan", "gym", "--mode", "refresh"), "--mode refresh needs --table TABLE: those to make from scratch"),
+        (("plan", "gym", "--mode", "refresh"), "--mode refresh needs --table TABLE: what to make from scratch"),
         (("run", "gym", "--mode", "refresh", "--table", "heart_rat"), "'heart_rate'"),
         (("run", "gym", "--mode", "replay", "--from", "yesterday"), "--to"),
         (("run", "gym", "--mode", "replay", "--from", "yesterday", "--to", "2026-11-21"), "is no date"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.runs import script
 from sluice.runs.followed_job import JobEnd
 
@@ -61,3 +61,10 @@ def test_a_job_that_did_nothing_before_it_failed_has_no_report(capsys: pytest.Ca
         raise SluiceError("no")
 
     assert script._do_job("silver", fail) == JobEnd(1, "no")
+
+
+def test_a_run_that_is_given_no_name_gets_one_and_an_empty_name_is_refused() -> None:
+    parser = script.build_stage_parser("silver")
+    assert parser.parse_args(["--pipeline", "gym"]).run_id
+    with pytest.raises((SystemExit, UsageError)):
+        parser.parse_args(["--pipeline", "gym", "--run-id", ""])

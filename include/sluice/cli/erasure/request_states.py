@@ -87,7 +87,6 @@ def find_erasure_request(
 
 
 def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
-
     return {
         "request": found.request,
         "identifier": found.domain,

@@ -90,7 +90,7 @@ class Rules:
 
 
 def _parse_rule(row: Mapping[str, Any], where: str) -> Expectation:
-    """Returns one rule. Raises DeclarationError with its line in the file."""
+    """Returns one rule. Raises DeclarationError with where it is in the file: a line, or the rule's number."""
     unknown = [name for name in row if name not in FIELDS]
     if unknown:
         raise DeclarationError(f"Rules '{where}': a rule has no '{unknown[0]}'.{nearest_name_hint(str(unknown[0]), FIELDS)}")

@@ -1,4 +1,4 @@
-"""Checkpoints: each flow has one. Only this module puts them where they are, and gives one up when the flow cannot resume from it.
+"""Checkpoints: each flow has one. Only this module makes them, and gives one up when the flow cannot resume from it.
 
 A flow's folder holds flow.json, which describes the current checkpoint, and the checkpoint itself under a random identity. A
 checkpoint that was deleted and made again counts its batches from 0 and must not be mistaken for the old one.

@@ -64,10 +64,11 @@ class Discovery:
     refused: Mapping[str, SluiceError]
     warnings: Mapping[str, Sequence[str]]
 
-    def raise_first_refusal(self) -> None:
-        """Raises why the first source could not be listed, if there is one."""
+    def raise_first_refusal(self) -> Discovery:
+        """Raises why the first source could not be listed, if there is one. Returns this discovery."""
         for error in self.refused.values():
             raise error
+        return self
 
 
 def discover_deliveries(

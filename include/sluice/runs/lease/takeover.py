@@ -54,7 +54,7 @@ def _commit_epoch(path: str, epoch: int, session: SparkSession | None) -> None:
 
 
 def _open_written_alike(path: str) -> DeltaTable | None:
-    """Returns the table if delta-rs may write it, and raises its protocol by nothing. Raises TableNotFoundError.
+    """Returns the table if delta-rs may write it and leaves its protocol as it is. Raises TableNotFoundError.
 
     Trying would not tell: delta-rs refuses a clustered table with the error of a collision, and gives one with deletion vectors the reader
     feature for VARIANT (deltalake 1.6.6).

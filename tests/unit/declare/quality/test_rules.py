@@ -132,7 +132,7 @@ def test_a_rule_that_two_sets_give_a_table_is_refused(tmp_path: Path) -> None:
         ("r.yaml", "", r"rules are kept as .csv, .toml, .json, not as '.yaml'"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_a_mistake_is_named_with_where_it_is(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = written(tmp_path, name, text)
     with pytest.raises(DeclarationError, match=message):
         Rules.read(path)

@@ -327,7 +327,7 @@ def test_events_of_others_and_damaged_ones_are_counted_and_left(folder: Folder, 
     assert queue.waiting == 8
     other = Source(name="b", path="b", events="sqs://visits")
     (folder.landing / "b" / "1.json").write_bytes(b"{}\n")
-    discovery.discover_deliveries([other], folder.landing, folder.deliveries, "run")
+    discovery.discover_deliveries([other], folder.landing, folder.deliveries, "run").raise_first_refusal()
     assert may_have_news(TOLD, folder.landing, read_known_files(folder.deliveries)) is True, "its own event and that of b"
     folder.discover(TOLD)
     assert may_have_news(TOLD, folder.landing, read_known_files(folder.deliveries)) is False, "those of others are no news"

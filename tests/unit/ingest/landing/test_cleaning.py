@@ -36,7 +36,7 @@ class Landing:
 
     def discover(self, source: Source) -> list[tuple[str, str]]:
         before = {row["delivery"] for row in self.rows()}
-        discovery.discover_deliveries([source], self.landing, self.deliveries, "run")
+        discovery.discover_deliveries([source], self.landing, self.deliveries, "run").raise_first_refusal()
         return [(row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ def landed(tmp_path: Path) -> tuple[Source, Path, str]:
     path.write_bytes(_json_lines())
     os.utime(path, (1_600_000_000, 1_600_000_000))
     deliveries = str(tmp_path / "lake" / "deliveries")
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
     return source, path, deliveries
 
 
@@ -95,7 +95,7 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
     rewriting.replace_rewritten_files(
         tmp_path / "journals", deliveries, [rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)], "r"
     )
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 0
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
     (row,) = known.read_current_deliveries(deliveries)
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
     assert LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).files_of_source("s")
@@ -103,21 +103,21 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
     # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
     for number in (3, 5):
         path.write_bytes(_json_lines())
-        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
         rewriting.replace_rewritten_files(
             tmp_path / "journals",
             deliveries,
             [rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)],
             "r",
         )
-        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 0
+        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
         assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == number
     # As rewritten it may go and come.
     path.rename(tmp_path / "away")
     (path.parent / absence.MAY_BE_EMPTY).touch()
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
     (tmp_path / "away").rename(path)
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
     seen = known.read_known_files(deliveries).files_of_source("s")["f.jsonl"]
     assert (seen.delivery, seen.event) == (5, "delivered")
 
@@ -150,7 +150,7 @@ def test_a_killed_rewriting_is_brought_to_its_end(
         Path(str(prepared.part)).replace(path)
     assert (len(ledger.read_delivery_ledger_rows(deliveries)) == 2) == after_the_ledger
     rewriting.finish_rewriting_journals(tmp_path / "journals", deliveries, "r")
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 0
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
     assert [row["who"] for row in _read(source, path)] == ["a", "c"]
     assert len(ledger.read_delivery_ledger_rows(deliveries)) == 2 and not list((tmp_path / "journals").iterdir())
     assert [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
@@ -162,7 +162,7 @@ def test_a_file_that_its_producer_writes_meanwhile_stays_as_it_is(tmp_path: Path
     path.write_text('{"who": "d"}\n')
     assert rewriting.replace_rewritten_files(tmp_path / "journals", deliveries, [prepared], "r") == 0
     assert path.read_text() == '{"who": "d"}\n'
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
 
 
 @pytest.mark.parametrize("gone", [{1}, None], ids=["records", "the whole file"])
@@ -188,7 +188,7 @@ def test_what_a_producer_does_while_the_ledger_is_told_stays(
         assert list(path.parent.iterdir()) == []
         return
     assert path.read_text() == '{"who": "d"}\n' and [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
     last = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))[-1]
     assert (last["file"], last["event"], last["size"]) == ("f.jsonl", "delivered", 13)
 
@@ -198,12 +198,12 @@ def test_a_file_of_one_record_goes_as_a_whole_and_has_not_vanished(tmp_path: Pat
     path.parent.mkdir(parents=True)
     path.write_bytes(b"all of it")
     deliveries = str(tmp_path / "lake" / "deliveries")
-    discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r")
+    discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal()
     rewriting.replace_rewritten_files(
         tmp_path / "journals", deliveries, [rewriting.prepare_rewritten_file(source, "f.bin", path, {0}, is_known=True)], "r"
     )
     assert not path.exists()
-    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").recorded == 0
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
 
 
 @pytest.mark.parametrize("inside", ["", "struct", "list", "map"])

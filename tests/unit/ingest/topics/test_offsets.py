@@ -99,7 +99,12 @@ def test_a_topic_that_appears_after_a_first_run_without_any_is_read_from_its_sta
     some = source(topics=(), topic_pattern="gym.*", starting_offsets=starting_offsets)
 
     def discover(within: Interval | None = None) -> list[tuple[str, str]]:
-        first = discovery.discover_deliveries([some], tmp_path, deliveries, "r", DiscoveryOptions(within)).recorded
+        first = (
+            discovery
+            .discover_deliveries([some], tmp_path, deliveries, "r", DiscoveryOptions(within))
+            .raise_first_refusal()
+            .recorded
+        )
         rows = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
         return [(row["event"], row["file"]) for row in rows[len(rows) - first :]]
 
