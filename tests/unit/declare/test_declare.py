@@ -21,6 +21,7 @@ from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialize
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.loading import collect_declarations
+from sluice.declare.datasets.computed import View
 from sluice.declare.declaration import Declaration
 from sluice.errors import DeclarationError, UsageError
 
@@ -67,6 +68,14 @@ def test_a_decorated_function_is_still_a_function() -> None:
             "reads 'sales', which is a table; a @table reads sources and temporary views. Make the shared step a @temporary_view, or",
         ),
         (lambda: [SOURCE, declared(), view("a", "sales"), declared("more", reads="a")], "which is a materialized view; a @table"),
+        (
+            lambda: [replace(SOURCE, redelivery="replace"), view("a", "orders")],
+            "'a' reads 'orders', whose bronze table keeps the replaced versions of files too",
+        ),
+        (
+            lambda: [replace(SOURCE, redelivery="replace"), View(name="a", function=lambda o: o, reads=("orders",))],
+            "'a' reads 'orders', whose bronze table keeps the replaced versions of files too",
+        ),
         (lambda: [SOURCE, declared(), view("a", "sales", zorder_by="email")], "zorder_by names the personal column 'email'"),
     ],
 )
@@ -171,6 +180,7 @@ SHOPS = "id BIGINT, who STRING, email STRING, parts STRUCT<a: INT, b: DECIMAL(10
             lambda: [replace(SOURCE, schema=SHOPS), north(schema=SHOPS.replace("a: INT", "a: BIGINT"))],
             "column 'parts' is not the same in both",
         ),
+        (lambda: [SOURCE, north(redelivery="replace"), view("a", "orders")], "keeps the replaced versions of files too"),
         (lambda: [SOURCE, north(), declared(reads="north")], "whose records go into 'orders': write reads='orders'"),
         (
             lambda: [replace(SOURCE, redelivery="replace"), north(), declared(key_in_one_file=True)],

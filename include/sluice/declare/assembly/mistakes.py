@@ -114,6 +114,7 @@ def _find_stored_input_mistakes(declared: list[Source | AnyDataset], given: Decl
     """given: as declared; checks what a view reads through a computed view at that computed view."""
     kinds = {item.name: item for item in declared}
     computed = {item.name for item in given.computed}
+    sources = {one.name: one for one in DeclarationsByKind(declared).sources}
     read_by = {item.name: item.reads for item in given.views}
     known = _readable_names(declared, given)
     for item in DeclarationsByKind(declared).datasets:
@@ -125,18 +126,22 @@ def _find_stored_input_mistakes(declared: list[Source | AnyDataset], given: Decl
                 yield from _find_read_mistakes(item.mention, name, read, given.unstored, known)
             if read is not None and item.kind.may_read is not None and read.kind.name not in item.kind.may_read:
                 yield f"{item.mention} reads '{name}'{item.kind.reads_others.format(read=read.kind.name)}"
+            if not isinstance(item, Table) and name not in computed:
+                yield from _find_replaced_record_mistakes(item.mention, read, sources)
         if isinstance(item, Table):
-            yield from _find_table_source_mistakes(item, {one.name: one for one in DeclarationsByKind(kinds.values()).sources})
+            yield from _find_table_source_mistakes(item, sources)
 
 
 def _find_view_input_mistakes(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> Iterator[str]:
     kinds = {item.name: item for item in declared}
     names = {view.name for view in given.computed}
+    sources = {one.name: one for one in DeclarationsByKind(declared).sources}
     known = _readable_names(declared, given)
     for view in given.computed:
         for name in view.reads:
             if name not in names:
                 yield from _find_read_mistakes(view.mention, name, kinds.get(name), given.unstored, known)
+                yield from _find_replaced_record_mistakes(view.mention, kinds.get(name), sources)
 
 
 def _find_read_mistakes(
@@ -149,6 +154,15 @@ def _find_read_mistakes(
         yield f"{called} reads '{name}', which is not declared.{nearest_name_hint(name, known)}"
     elif read.into:
         yield f"{called} reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
+
+
+def _find_replaced_record_mistakes(called: str, read: Source | AnyDataset | None, sources: Mapping[str, Source]) -> Iterator[str]:
+    """Yields what is wrong if a reader of bronze would count the records of replaced files too: only a table leaves them out."""
+    if isinstance(read, Source) and not read.into and any(one.replaces_files for one in _list_feeding_sources(read, sources)):
+        yield (
+            f"{called} reads '{read.name}', whose bronze table keeps the replaced versions of files too (redelivery='replace'): "
+            "read a @table of it."
+        )
 
 
 def _readable_names(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> list[str]:
@@ -173,8 +187,12 @@ def _find_table_source_mistakes(table: Table[Any], sources: Mapping[str, Source]
 
 def _has_replacing_redelivery(source: Source, sources: Mapping[str, Source]) -> bool:
     """Whether every source of its table has redelivery "replace", by which the latest version of a file replaces earlier ones."""
-    feeding = [source, *(item for item in sources.values() if item.into == source.name)]
-    return all(one.replaces_files for one in feeding)
+    return all(one.replaces_files for one in _list_feeding_sources(source, sources))
+
+
+def _list_feeding_sources(source: Source, sources: Mapping[str, Source]) -> list[Source]:
+    """Returns the source of a bronze table and those that go into it."""
+    return [source, *(item for item in sources.values() if item.into == source.name)]
 
 
 def find_shared_table_mistakes(sources: Mapping[str, Source], others: frozenset[str]) -> Iterator[str]:
