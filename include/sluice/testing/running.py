@@ -41,6 +41,7 @@ from sluice.durable_files import PRIVATE
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
+from sluice.flows.gold.probe import check_view_plan
 from sluice.flows.silver import made
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.writing import enforced
@@ -193,7 +194,9 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
     view = declared.over(read for read in declared.reads if running.has_rows_of(read))
     if view is None:
         return None
-    rows = view(*map(running.make_rows, view.reads))
+    inputs = {read: running.make_rows(read) for read in view.reads}
+    check_view_plan(session(), view, {name: frame.schema for name, frame in inputs.items()})
+    rows = view(*inputs.values())
     view_batch.check_view_columns(view, rows)
     verdicts.check_conditions(session(), view, rows.schema)
     judged = view_batch.judge_view_rows(view, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +180,29 @@ def test_what_a_flow_refuses_is_refused_here() -> None:
         run(seen, latest=[{"rate": 5.0}])
     with pytest.raises(SluiceError, match=r"'twice': 1 key \(rate\) comes more than once"):
         run(twice, latest=[{"rate": 5.0}, {"rate": 5.0}])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda latest: latest.where("at > current_date()"), "current_date"),
+        (lambda latest: latest.withColumn("rate", F.rand()), "something random"),
+        (lambda latest: latest.where(F.lit(latest.count() > 0)), "asks for rows while its transform is called"),
+    ],
+)
+def test_a_view_that_every_run_refuses_is_refused_in_a_test(function: Any, message: str) -> None:
+    seen = materialized_view(reads="latest", keys="device_id", name="seen")(function)
+    with pytest.raises(DeclarationError, match=message):
+        run(seen, latest=[(1, at(1), 80.0)])
+
+
+def test_a_view_that_reads_files_or_leaves_out_an_input_is_refused_in_a_test(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(1).write.parquet(str(tmp_path / "rates"))
+    of_files = materialized_view(reads="latest", keys="device_id", name="of_files")(
+        lambda latest: latest.crossJoin(spark.read.parquet(str(tmp_path / "rates")))
+    )
+    with pytest.raises(DeclarationError, match="reads a table or files that it does not name"):
+        run(of_files, latest=[(1, at(1), 80.0)])
+    of_one = materialized_view(reads=("latest", "heart_rate"), keys="device_id", name="of_one")(lambda latest, other: latest)
+    with pytest.raises(DeclarationError, match="reads 'heart_rate' but does not use it"):
+        run(of_one, latest=[(1, at(1), 80.0)], heart_rate=[(1, at(1), 80.0, "a@x")], columns={"heart_rate": READINGS.ddl or ""})

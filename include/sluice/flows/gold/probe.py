@@ -108,18 +108,8 @@ def find_input_reaches(
 def _probe_input_reaches(
     session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
 ) -> dict[str, InputReach]:
-    asking = session.newSession()
-    asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
-    # A view that is always made anew in full is called only when all rows of its inputs are there.
-    rows = _make_empty_rows(asking) if view.recompute_rule.always_full else _make_untouchable_rows(asking)
-    leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
-    result = _call_view_on_placeholders(view, leaves)
+    leaves, result = _call_checked_view(session, view, inputs)
     names = {_relation_id(leaf): name for name, leaf in leaves.items()}
-    analysed = plans.analyzed_plan(result)
-    refuse_unfollowed_reads(session, view.name, analysed)
-    unused = sorted(set(inputs) - count_input_reads(analysed, names).keys())
-    if unused:
-        raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
     optimised = result._jdf.queryExecution().optimizedPlan()
     bounding, needed = (
         _find_bounding_expressions(view, result, leaves, names, count_input_reads(optimised, names)),
@@ -131,6 +121,32 @@ def _probe_input_reaches(
     wanted = _order_column_sets(view, columns.values())
     joined = {name: find_joined_columns(result, _recognise_input(names, name), wanted) for name in unbounded}
     return {name: InputReach(one, times.get(name), needed.get(name, ()), joined.get(name)) for name, one in columns.items()}
+
+
+def check_view_plan(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> None:
+    """Raises DeclarationError for a view that no run follows: it asks for rows, reads a clock or what it does not declare, or leaves out an input.
+
+    Reads no data. inputs: their schemas by name, without technical columns.
+    """
+    _call_checked_view(session, view, inputs)
+
+
+def _call_checked_view(
+    session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
+) -> tuple[dict[str, DataFrame], DataFrame]:
+    """Returns placeholders for the inputs, and the view's frame over them. Errors are those of `check_view_plan`."""
+    asking = session.newSession()
+    asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
+    # A view that is always made anew in full is called only when all rows of its inputs are there.
+    rows = _make_empty_rows(asking) if view.recompute_rule.always_full else _make_untouchable_rows(asking)
+    leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
+    result = _call_view_on_placeholders(view, leaves)
+    analysed = plans.analyzed_plan(result)
+    refuse_unfollowed_reads(session, view.name, analysed)
+    unused = sorted(set(inputs) - count_input_reads(analysed, {_relation_id(leaf): name for name, leaf in leaves.items()}).keys())
+    if unused:
+        raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
+    return leaves, result
 
 
 def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
