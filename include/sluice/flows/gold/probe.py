@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+PROBE_RULES = 2
+"""Count this up when the probe finds other bounds for the same view. Each view is then probed at its next run, though nothing came for it,
+and is recomputed once if its bounds are others: with wrong ones it may be wrong. flow.json has the number; it has none from before 2."""
 _MODULUS = 1_000_003
 _ASKED = "a row of a placeholder was asked for"
 _UNHASHED = ("map", "variant", "array", "struct")

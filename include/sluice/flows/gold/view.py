@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.gold import choice, touched
-from sluice.flows.gold.probe import InputReach, find_input_reaches
+from sluice.flows.gold.probe import PROBE_RULES, InputReach, find_input_reaches
 from sluice.flows.gold.view_batch import AnyView, RecomputeReport, ViewBatch, check_view_columns, read_view_input
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, TakenVersions
 from sluice.flows.progress.checkpoints import (
     TRANSFORM,
+    has_probe_rules,
     open_checkpoint,
     read_flow_memory,
     read_followed_versions,
     reason_to_rebase,
     record_followed_versions,
-    record_unbounded_inputs,
+    record_probe,
 )
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.writing import targets
@@ -74,7 +75,7 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
 
 
 def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[str, range]) -> bool:
-    """Whether the flow would resume, with the same declaration, and has taken all changes of its inputs.
+    """Whether the flow would resume, with the same declaration and today's probe, and has taken all changes of its inputs.
 
     known: by input, versions whose changes it need not have taken.
     """
@@ -84,6 +85,8 @@ def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[st
     # The rest of the mark follows from the declaration and from the inputs' columns.
     marks = str(memory.get("fingerprint") or "")
     if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
+        return False
+    if not has_probe_rules(memory, PROBE_RULES):
         return False
     followed = read_followed_versions(memory)
     return not stream_starts.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths, followed, known)
@@ -164,7 +167,8 @@ def _stream_view_changes(
         lambda: stream_starts.find_starts_at_latest_change(paths, feed=True),
         lambda followed: stream_starts.find_starts_past(paths, followed),
     )
-    record_unbounded_inputs(workspace.checkpoints(flow), flow, [name for name, one in sorted(reach.items()) if one.is_unbounded])
+    unbounded = [name for name, one in sorted(reach.items()) if one.is_unbounded]
+    record_probe(workspace.checkpoints(flow), flow, unbounded, PROBE_RULES)
     why = (
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
     )

@@ -23,6 +23,7 @@ LOST_CHECKPOINT = "its checkpoint was lost"
 """Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
 
 _UNBOUNDED = "unbounded"
+_PROBE_RULES = "probe_rules"
 _PASSED = "passed"
 _READ_TYPES = "read_types"
 """The keys in flow.json of a view's unbounded inputs, of the versions, by input, after which the stream of a checkpoint begins, and of the
@@ -121,15 +122,23 @@ def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int
     return {str(name): int(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
 
-def record_unbounded_inputs(folder: str, flow: str, names: Sequence[str]) -> None:
-    """Records the inputs of a view whose changes can touch each of its rows, for those who cannot ask Spark. Errors as of `open_checkpoint`."""
-    memory = read_flow_memory(folder, flow)
-    if memory is not None and memory.get(_UNBOUNDED) != list(names):
-        _write_flow_memory(locate(folder), {**memory, _UNBOUNDED: list(names)})
+def record_probe(folder: str, flow: str, unbounded: Sequence[str], rules: int) -> None:
+    """Records what a view's probe found, for those who cannot ask Spark. Errors as of `open_checkpoint`.
+
+    unbounded: the inputs whose changes can touch each row of the view. rules: the number of the probe's rules.
+    """
+    memory, found = read_flow_memory(folder, flow), {_UNBOUNDED: list(unbounded), _PROBE_RULES: rules}
+    if memory is not None and any(memory.get(name) != value for name, value in found.items()):
+        _write_flow_memory(locate(folder), {**memory, **found})
+
+
+def has_probe_rules(memory: Mapping[str, object], rules: int) -> bool:
+    """Whether a view's latest probe went by these rules."""
+    return memory.get(_PROBE_RULES) == rules
 
 
 def read_unbounded_inputs(memory: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns what `record_unbounded_inputs` recorded. Empty if it recorded nothing yet."""
+    """Returns the inputs that `record_probe` recorded as unbounded. Empty if it recorded nothing yet."""
     found = memory.get(_UNBOUNDED)
     return tuple(map(str, found)) if isinstance(found, list) else ()
 

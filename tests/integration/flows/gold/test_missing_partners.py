@@ -115,11 +115,29 @@ def test_a_view_whose_bounds_are_found_to_be_others_is_recomputed_once(
     lake = Lake(settings, spark, "by_group")
     with monkeypatch.context() as earlier:
         earlier.setattr(gold_view, "find_input_reaches", bounded_as_before)
+        earlier.setattr(gold_view, "PROBE_RULES", 1)
         lake.run()
         lake.put((3, "z"))
         assert lake.run()["by_group"].startswith("keys")
     assert lake.find_differences(), "as an earlier Sluice left it"
-    lake.put((4, "w"))
     assert lake.run()["by_group"] == "full: what it uses of its inputs changed"
     assert lake.find_differences() == {}
     assert lake.run().get("by_group", "") == ""
+
+
+def test_a_view_whose_bounds_stay_is_probed_once_more_and_not_recomputed(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(settings, spark, "by_group")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(gold_view, "PROBE_RULES", 1)
+        lake.run()
+    probed: list[str] = []
+
+    def count_probe(spark: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, Any]) -> dict[str, InputReach]:
+        probed.append(view.name)
+        return probe.find_input_reaches(spark, view, inputs)
+
+    monkeypatch.setattr(gold_view, "find_input_reaches", count_probe)
+    assert [lake.run().get("by_group", ""), lake.run().get("by_group", "")] == ["", ""]
+    assert probed == ["by_group"]
