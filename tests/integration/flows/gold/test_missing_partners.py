@@ -32,9 +32,6 @@ VIEWS = {
     "by_group": ("grp", BY_GROUP),
     "by_sale": ("id", "SELECT s.id, coalesce(p.grp, 'none') AS grp FROM sold s LEFT JOIN parts p ON s.k = p.k"),
     "by_both": (("id", "grp"), "SELECT s.id, nvl(p.grp, 'none') AS grp FROM parts p RIGHT JOIN sold s ON s.k = p.k"),
-    "by_pair": (("id", "k", "pk"), "SELECT s.id, s.k, coalesce(p.k, -1) AS pk FROM sold s LEFT JOIN parts p ON s.k = p.k"),
-    "missing": ("missing", "SELECT p.k IS NULL AS missing, count(*) AS c FROM sold s LEFT JOIN parts p ON s.k = p.k GROUP BY 1"),
-    "is_one": ("is_one", "SELECT p.k <=> 1 AS is_one, count(*) AS c FROM sold s LEFT JOIN parts p ON s.k = p.k GROUP BY 1"),
     "of_all": ("pk", "SELECT coalesce(p.k, -1) AS pk, count(*) AS c FROM sold s FULL JOIN parts p ON s.k = p.k GROUP BY 1"),
 }
 

@@ -55,12 +55,7 @@ def differing(lake: Lakehouse) -> list[str]:
     return [one.table for one in verify_tables(lake.settings, lake.spark, lake.graph) if not one.equal]
 
 
-@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
-def test_a_field_within_a_column_is_added(
-    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, engine: str
-) -> None:
-    if engine == "spark":
-        monkeypatch.setattr(small_writes, "MOST_ROWS", 0)
+def test_a_field_within_a_column_is_added(settings: Settings, spark: SparkSession) -> None:
     lake = shop(settings, spark)
     land(lake, {"id": 1, "at": 1, "s": {"a": 1}}, {"id": 3, "at": 1, "s": {"a": 3}})
     lake.run()
@@ -99,6 +94,20 @@ def test_a_field_within_a_column_is_added(
     versions = lake.versions()
     lake.run()
     assert lake.versions() == versions  # nothing differs from what is there
+
+
+def test_spark_adds_a_field_within_a_column_where_rows_are_many(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_writes, "MOST_ROWS", 0)
+    lake = shop(settings, spark, kept, state)
+    land(lake, {"id": 1, "at": 1, "s": {"a": 1}})
+    lake.run()
+    land(lake, {"id": 2, "at": 1, "s": {"a": 1, "b": 2}}, {"id": 1, "at": 2, "s": {"a": 3}})
+    lake.run()
+    for name in ("kept", "state"):
+        assert lake.rows(name, "id", "s") == [(1, (3, None)), (2, (1, 2))]
+    assert differing(lake) == []
 
 
 def test_fields_in_another_order_are_put_where_the_table_has_them(settings: Settings, spark: SparkSession) -> None:
