@@ -33,7 +33,6 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.kinds import load_kind_function
 from sluice.flows import plans
 from sluice.flows.plans import input_read_by_node
 from sluice.flows.silver import made
@@ -59,8 +58,10 @@ def trace_table_columns(
 
     Reads no data and starts no Spark job. Raises what the transform raises.
     """
+    preview = declared.kind.preview_rows
+    if preview is None:
+        raise declared.kind.lacking_function_error("preview_rows")
     leaves = {name: session.createDataFrame(session.sparkContext.emptyRDD(), schema) for name, schema in inputs.items()}
-    preview: Callable[[Any, Leaves], DataFrame] = load_kind_function(declared.kind, "preview")
     frame = preview(declared, leaves)
     walk = _PlanWalk({int(plans.analyzed_plan(leaf).rdd().id()): name for name, leaf in leaves.items()})
     inlined = plans.spark_jvm().org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)

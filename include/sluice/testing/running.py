@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +33,6 @@ from sluice.declare.expansion import (
     resolve_temporary_views,
 )
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.quoting import quote_columns
@@ -134,9 +133,8 @@ class TrialRun:
         item = self.found.get(name)
         if name in self.inputs:
             return self.read_given_rows(name, technical=isinstance(item, Source)).drop(*PROVENANCE)
-        if item is not None and item.kind.test is not None:
-            make: Callable[[TrialRun, Any], DataFrame | None] = load_kind_function(item.kind, "test")
-            rows = make(self, item)
+        if item is not None and item.kind.make_test_rows is not None:
+            rows = item.kind.make_test_rows(self, item)
             if rows is not None:
                 return rows
         raise UsageError(f"'{name}' is not given, nor what it is made of: {name}=[...].{nearest_name_hint(name, self.inputs)}")

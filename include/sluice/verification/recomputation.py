@@ -26,7 +26,6 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.declare.quality.expectations import Expectation
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.ingest import ledger
@@ -180,10 +179,8 @@ class Recomputation:
                 frame.unpersist()
 
     def _recompute_declared(self, declared: Dataset[Any]) -> DataFrame | None:
-        if declared.kind.recompute is None:
-            return None
-        recompute: Callable[[Recomputation, Any], DataFrame | None] = load_kind_function(declared.kind, "recompute")
-        return recompute(self, declared)
+        recompute = declared.kind.recompute_rows
+        return recompute(self, declared) if recompute is not None else None
 
     def read_input(self, name: str) -> DataFrame:
         """An input of a view: a table as it should be, with the columns that the stored one has."""

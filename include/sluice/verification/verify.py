@@ -130,7 +130,7 @@ class _VerificationRun:
     def as_stored(self, name: str) -> str | None:
         """The reason why readers of a table follow its stored rows. None if they follow what it should be."""
         declared = self.workspace.graph[name]
-        if declared.kind.recompute is None and name in self.workspace.graph.datasets:
+        if declared.kind.recompute_rows is None and name in self.workspace.graph.datasets:
             return f"a {declared.kind.label.lower()}"
         if self._restored(name) is not None:
             return "restored"
@@ -153,7 +153,7 @@ class _VerificationRun:
         path = self.workspace.path(name)
         state = log.read_table_state(path)
         found = VerificationFinding(name, None, rows=state.rows if state else None, version=state.version if state else None)
-        if declared.kind.recompute is None:
+        if declared.kind.recompute_rows is None:
             return replace(found, note=f"not verified: a {declared.kind.label.lower()}{self._late(declared)}")
         self._suit_settings_to_reads(declared)
         expected = again.expected(name)

@@ -426,7 +426,7 @@ def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_fin
         of = [comparison.TablePart(number, 2) for number in (1, 2)]
         return [next(verify_tables(copied.settings, copied.spark, copied.graph, [name], part=part)) for part in of]
 
-    names = [name for name, one in copied.graph.datasets.items() if one.kind.recompute is not None]
+    names = [name for name, one in copied.graph.datasets.items() if one.kind.recompute_rows is not None]
     assert {"members", "members_changes", "history", "history_changes", "stocks", "best"} <= set(names)
     for name in names:
         whole = name == "history_truncates"  # by a struct no part can be told

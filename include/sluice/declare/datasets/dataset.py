@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import FlowKind
 from sluice.declare.layout import Layout, find_order_mistakes
 from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.privacy import treat
@@ -46,7 +46,7 @@ class Dataset(Declaration, Generic[P]):
     functions and texts that the fingerprint covers, if the function is not the user's own. declared_in: the module that declares it.
     """
 
-    kind: ClassVar[DatasetKind]
+    kind: ClassVar[FlowKind]
     name: str
     function: Callable[P, DataFrame]
     reads: tuple[str, ...]

@@ -18,7 +18,7 @@ from sluice.declare.datasets.decorator_options import (
     separate_expectations,
 )
 from sluice.declare.field_values import check_field_types
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import FlowKind
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import Action, Declared, ExpectationDecorator, ExpectingTransform, P
 from sluice.declare.quoting import quote_identifier
@@ -108,7 +108,7 @@ class MaterializedView(Dataset[P]):
     rows with its own values of these.
     """
 
-    kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW
+    kind: ClassVar[FlowKind] = kinds.MATERIALIZED_VIEW
     of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
     reach: Mapping[str, TimeReach] = field(default_factory=dict, hash=False)
     recompute: Recompute = "auto"

@@ -15,7 +15,7 @@ from sluice.declare.datasets.decorator_options import (
     decorate_function_or_text,
     separate_expectations,
 )
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import FlowKind
 from sluice.declare.quality.expectations import Declared, ExpectationDecorator, ExpectingTransform, P
 from sluice.errors import DeclarationError
 from sluice.own_records import OUTCOMES
@@ -38,7 +38,7 @@ class Table(Dataset[P]):
     keys of its target: a replay takes all changes of such a key, since otherwise two versions of the code would make its state.
     """
 
-    kind: ClassVar[DatasetKind] = kinds.TABLE
+    kind: ClassVar[FlowKind] = kinds.TABLE
     sequence_by: str | None = None
     key_in_one_file: bool = False
     apply_as_deletes: str | None = None

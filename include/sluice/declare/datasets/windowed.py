@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
 from sluice.declare.field_values import check_field_types, check_names
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import FlowKind
 from sluice.declare.layout import Layout
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
@@ -54,7 +54,7 @@ class Windowed(Dataset[P]):
     are closed.
     """
 
-    kind: ClassVar[DatasetKind] = kinds.WINDOWED_STREAM
+    kind: ClassVar[FlowKind] = kinds.WINDOWED_STREAM
     output: Output = "append"
     watermarks: Mapping[str, Watermark] = field(default_factory=dict, hash=False)
     closes_when_idle: str | None = None

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 from sluice.declare.pipeline import is_interval, parse_duration
 from sluice.errors import nearest_name_hint
+from sluice.named_functions import NamedFunction
 
 if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
+    from sluice.ingest.deliveries.object_events import ReceivedEvents
+    from sluice.locations import Location
+    from sluice.stores.store_location import StoreLocation
 
 _EVERY = "1 day"
 
@@ -21,29 +25,29 @@ _EVERY = "1 day"
 class EventAddressKind:
     """A kind of address at which a store's events arrive. To add one, write an entry of `EVENT_ADDRESS_KINDS` and the two functions that it names.
 
-    written: how the option `events` names such an address. pattern: what it must match as a whole. receive: the function that takes the
-    waiting events; its arguments are the address, the source's folder and the pipeline's landing folder, and it returns `ReceivedEvents`.
-    count: the function that estimates how many wait, with the same arguments.
+    written: how the option `events` names such an address. pattern: what it must match as a whole. receive_events: (address, the source's
+    folder, the pipeline's landing folder) takes the waiting events. count_events: (address, the pipeline's landing folder) estimates how
+    many wait.
     """
 
     written: str
     pattern: re.Pattern[str]
-    receive: str
-    count: str
+    receive_events: NamedFunction[[str, StoreLocation, Location], ReceivedEvents]
+    count_events: NamedFunction[[str, Location], int]
 
 
 EVENT_ADDRESS_KINDS: Mapping[str, EventAddressKind] = {
     "sqs": EventAddressKind(
         written="sqs://QUEUE or sqs://ACCOUNT/QUEUE",
         pattern=re.compile(r"sqs://(\d{12}/)?[A-Za-z0-9_-]{1,80}(\.fifo)?"),
-        receive="sluice.ingest.deliveries.event_queue:receive_events",
-        count="sluice.ingest.deliveries.event_queue:count_events",
+        receive_events=NamedFunction("sluice.ingest.deliveries.event_queue:receive_events"),
+        count_events=NamedFunction("sluice.ingest.deliveries.event_queue:count_events"),
     ),
     "folder": EventAddressKind(
         written="folder://FOLDER, below <landing>/<pipeline>/",
         pattern=re.compile(r"folder://(?!\.)[^/\s]+(/(?!\.)[^/\s]+)*"),
-        receive="sluice.ingest.deliveries.event_folder:receive_events",
-        count="sluice.ingest.deliveries.event_folder:count_events",
+        receive_events=NamedFunction("sluice.ingest.deliveries.event_folder:receive_events"),
+        count_events=NamedFunction("sluice.ingest.deliveries.event_folder:count_events"),
     ),
 }
 """By the scheme with which the option `events` begins."""

@@ -18,7 +18,6 @@ from sluice import delta_log
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.delivery_rows import FILE_STATE
 from sluice.errors import UsageError
 from sluice.flows.bronze import accounting, intake
@@ -86,7 +85,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
     )
     if checkpoint.rebased and log.latest_table_version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
-    report.notes += load_kind_function(source.kind, "find_warnings")(source, workspace.deliveries, workspace.outcomes)
+    report.notes += source.kind.find_warnings(source, workspace.deliveries, workspace.outcomes)
     if checkpoint.rebased is None and not stream_starts.has_unread_rows_of_sources(
         checkpoint.path, name, identity, path, (source.name,)
     ):

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.flows.bronze import accounting, table_shape
 from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
@@ -33,7 +32,6 @@ from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
 from sluice.record_states import MISSED, QUARANTINED
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,8 +94,7 @@ def ingest_deliveries(
 
 def source_landing_folder(workspace: Workspace, source: Source) -> Location:
     """Returns the folder that the names of the source's deliveries are relative to."""
-    locate: Callable[[Source, Settings, Location], Location] = load_kind_function(source.kind, "find_folder")
-    return locate(source, workspace.settings, workspace.landing)
+    return source.kind.find_folder(source, workspace.settings, workspace.landing)
 
 
 def delivery_from_row(row: Any, folder: Location) -> Delivery:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from sluice import delta_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.declare.quoting import quote_column
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, table_shape
@@ -57,7 +56,10 @@ def replay_quarantined_entries(
     """Checks entries of a table's quarantine again; None means all. Raises UsageError if there is no entry of that name."""
     found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
-    load_kind_function(declared.kind, "replay_quarantined")(workspace, declared, found, report)
+    replay = declared.kind.replay_quarantined
+    if replay is None:
+        raise declared.kind.lacking_function_error("replay_quarantined")
+    replay(workspace, declared, found, report)
     left = quarantine.read_quarantine_rows(workspace.session, workspace.quarantine(name), entries).count()
     report.notes.append(f"{left} still in quarantine" if left else "nothing of it is in quarantine any more")
 

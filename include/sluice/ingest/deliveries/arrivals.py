@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -11,7 +10,6 @@ from typing import Protocol
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.delivery_rows import DeliveryRow
 from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence
@@ -199,9 +197,8 @@ def _(arrival: OffsetRange) -> DeliveryRow:
 
 def find_source_changes(source: Source, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
     """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also UsageError if the disk fails."""
-    find: Callable[[Source, Location, KnownFiles, Look], SourceChanges] = load_kind_function(source.kind, "find_arrivals")
     try:
-        return find(source, landing, known, look)
+        return source.kind.find_arrivals(source, landing, known, look)
     except OSError as error:
         raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.delivery_rows import DeliveryRow
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
@@ -168,8 +167,7 @@ disk twice until it is committed."""
 
 def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
     """Groups rows of deliveries in order, within the source's limits, at least one in each group."""
-    group: Callable[[Source, Sequence[Item]], list[list[Item]]] = load_kind_function(source.kind, "group")
-    return group(source, rows)
+    return source.kind.group_deliveries(source, rows)
 
 
 def group_files_by_size(source: Source, rows: Sequence[Item]) -> list[list[Item]]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
 from sluice.declare.ingest.new_objects import find_event_address_kind
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_named_function
 from sluice.locations import Location
 from sluice.stores.store_location import StoreLocation
 
@@ -50,17 +49,13 @@ class ReceivedEvents(ABC):
 def receive_events(source: Source, folder: StoreLocation, landing: Location) -> ReceivedEvents:
     """Takes the events of a source that has an address for them. Raises NoEvents."""
     address = str(source.events)
-    receive: Callable[[str, StoreLocation, Location], ReceivedEvents] = load_named_function(
-        find_event_address_kind(address).receive
-    )
-    return receive(address, folder, landing)
+    return find_event_address_kind(address).receive_events(address, folder, landing)
 
 
 def count_events(source: Source, landing: Location) -> int:
     """Returns about how many messages wait for a source, without taking any. Raises NoEvents."""
     address = str(source.events)
-    count: Callable[[str, Location], int] = load_named_function(find_event_address_kind(address).count)
-    return count(address, landing)
+    return find_event_address_kind(address).count_events(address, landing)
 
 
 def read_object_names(body: str | bytes, folder: StoreLocation) -> list[str] | None:

@@ -6,13 +6,12 @@ It reads every byte once, in parts: for the hash, the compression and the encodi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import FileState, read_file_state
 from sluice.ingest.files import opening
@@ -29,8 +28,7 @@ def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[Exami
 
     Raises UnreachableBroker if a topic's broker does not answer.
     """
-    examine: Callable[[Source, list[Delivery]], list[ExaminedDelivery]] = load_kind_function(source.kind, "examine")
-    return examine(source, deliveries)
+    return source.kind.examine_deliveries(source, deliveries)
 
 
 def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged: Container[int] = ()) -> list[ExaminedDelivery]:
@@ -38,10 +36,7 @@ def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged
 
     Raises LostOffsets if a topic has lost some of them, unless the source goes on without them.
     """
-    examine: Callable[[Source, list[Delivery], Container[int]], list[ExaminedDelivery]] = load_kind_function(
-        source.kind, "examine_to_ingest"
-    )
-    return examine(source, deliveries, judged)
+    return source.kind.examine_unread_deliveries(source, deliveries, judged)
 
 
 def examine_unread_files(source: Source, deliveries: list[Delivery], judged: Container[int]) -> list[ExaminedDelivery]:

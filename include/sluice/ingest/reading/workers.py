@@ -6,7 +6,7 @@ It also reads values from a file's path: `date=2026-11-20/hour=07/a.json` is dat
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
@@ -144,8 +143,7 @@ class LocatedDelivery:
 
 def read_delivery_blocks(source: Source, located: LocatedDelivery, columns: pa.Schema) -> Iterator[ParsedBlock]:
     """Yields a delivery's records with _delivery, _file and _row, the record's number in the file from 0."""
-    read: Callable[[Source, LocatedDelivery, pa.Schema], Iterator[ParsedBlock]] = load_kind_function(source.kind, "read_blocks")
-    return read(source, located, columns)
+    return source.kind.read_blocks(source, located, columns)
 
 
 def read_file_blocks(source: Source, located: LocatedDelivery, columns: pa.Schema) -> Iterator[ParsedBlock]:

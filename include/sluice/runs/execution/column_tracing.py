@@ -99,7 +99,7 @@ def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrig
         return None
     if not isinstance(declared, Dataset):
         return _list_source_columns(workspace, declared.name, known)
-    if declared.kind.preview is None:  # this kind does not say where its columns come from
+    if declared.kind.preview_rows is None:  # this kind does not say where its columns come from
         return None
     present = declared.over([name for name in declared.reads if delta_log.is_delta_table(workspace.path(name))])
     if present is None or not delta_log.is_delta_table(workspace.path(declared.name)):

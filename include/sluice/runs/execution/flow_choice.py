@@ -1,6 +1,6 @@
 """Chooses what a run does to each kind of table: take what is new, make it from scratch (refresh), or replay an interval.
 
-`DatasetKind.run` names these functions. chosen: whether the run names the table as one to refresh or to replay.
+`FlowKind.choose_flow` names these functions. chosen: whether the run names the table as one to refresh or to replay.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import column_tracing, table_rules
@@ -60,5 +59,4 @@ class LayerUpdate:
 
 def choose_flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
     """Returns what to do to a table in this run's mode, or None if the run does not concern it."""
-    choose: Callable[[Workspace, Source | Dataset[Any], bool], Flow | None] = load_kind_function(item.kind, "run")
-    return choose(workspace, item, item.name in chosen)
+    return item.kind.choose_flow(workspace, item, item.name in chosen)

@@ -16,7 +16,6 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, digest_declarations
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
 from sluice.ingest.deliveries.folder_part import find_ends_of_partial_listings, is_listed_in_part
 from sluice.ingest.deliveries.known import read_known_files
@@ -147,7 +146,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     VACUUM must remove files when they outlive the retention, and leftovers of killed writers at the latest one retention from now.
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
-    ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
+    ends = [one.kind.find_end_of_quiet(one, began, workspace.path) for one in workspace.graph]
     ends += find_ends_of_partial_listings(workspace.deliveries, workspace.graph.sources.values(), workspace.landing, began)
     decisions = decide_table_vacuums(workspace.settings, workspace.graph, began).values()
     pipeline = workspace.graph.pipeline

@@ -141,7 +141,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
     there = [
         name
         for name in verify.list_verifiable_tables(workspace.graph)
-        if workspace.graph[name].kind.recompute is not None and delta_log.is_delta_table(workspace.path(name))
+        if workspace.graph[name].kind.recompute_rows is not None and delta_log.is_delta_table(workspace.path(name))
     ]
     if not there:
         return None

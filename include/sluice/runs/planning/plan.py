@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.delta_log import DamagedLog
 from sluice.lake import deletion_vectors, log, log_files, versions
 from sluice.lake.inventory import VacuumDecision
@@ -32,7 +31,6 @@ from sluice.runs.planning.steps import (
 )
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
-from sluice.runs.status.lag import FlowLag
 from sluice.runs.status.removals import decide_table_vacuums
 from sluice.settings import Settings
 
@@ -78,10 +76,12 @@ def plan_run(
     chosen = named_tables.find_concerned_tables(graph, mode, tables)
     found: list[PlannedStep] = []
     for flow in lag.measure_pipeline_lag(books):
-        if interval is None or graph[flow.table].kind.plan_replay is None:
+        declared = graph[flow.table]
+        plan_replay = declared.kind.plan_replay
+        if interval is None or plan_replay is None:
             found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == REFRESH.name and flow.table in chosen))
         elif flow.table in chosen:
-            found.append(_plan_replay_step(books, flow, interval, found))
+            found.append(plan_replay(books, declared, flow, interval, found))
     vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
     notes = [
         *_list_replay_notes(graph, interval, chosen),
@@ -159,13 +159,6 @@ def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMa
         f"'{name}' was restored to version {mark.version}{at}; what it took since that version is not in it until a refresh: "
         f"sluice run {books.records.pipeline} --mode refresh --table {name}{days}."
     )
-
-
-def _plan_replay_step(books: PipelineBooks, flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]) -> PlannedStep:
-    declared = books.graph[flow.table]
-    plan: Callable[[PipelineBooks, Any, FlowLag, Interval, Sequence[PlannedStep]], PlannedStep]
-    plan = load_kind_function(declared.kind, "plan_replay")
-    return plan(books, declared, flow, interval, before)
 
 
 def _find_staleness(

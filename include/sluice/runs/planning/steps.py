@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.progress.stream_starts import REFRESH
@@ -59,9 +58,7 @@ class PlannedStep:
 def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool) -> PlannedStep:
     """Plans the step of a flow. before: at least the steps of its inputs. refreshed: whether it must be made from scratch."""
     declared = books.graph[flow.table]
-    plan: Callable[[PipelineBooks, Any, FlowLag, Sequence[PlannedStep], bool], PlannedStep]
-    plan = load_kind_function(declared.kind, "plan")
-    return plan(books, declared, flow, before, refreshed)
+    return declared.kind.plan_step(books, declared, flow, before, refreshed)
 
 
 def list_moving_inputs(books: PipelineBooks, dataset: Dataset[Any], before: Sequence[PlannedStep]) -> list[PlannedStep]:

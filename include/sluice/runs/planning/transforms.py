@@ -6,7 +6,7 @@ known, it also checks subjects, links and requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from sluice.declare.erasure.prevention import find_unknown_target_columns
 from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.declare.sql.schema import split_schema_declaration
 from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
@@ -110,7 +109,9 @@ def _examine_declaration(examination: Examination, declared: Source | Dataset[An
         if name not in examination.schemas:
             examination.found.notes.append(f"{called} was not looked into: the columns of '{name}' are not known")
             return
-    examine: Callable[[Examination, Any], StructType | None] = load_kind_function(item.kind, "check")
+    examine = item.kind.examine_declaration
+    if examine is None:
+        raise item.kind.lacking_function_error("examine_declaration")
     with _note_mistakes(examination.found, _describe_owner(item)):
         schema = examine(examination, item)
         if schema is not None:

@@ -5,7 +5,7 @@ It also finds fields of records that could be columns and are not: those that th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,11 +15,9 @@ from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.kinds import load_kind_function
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files, select_deliveries_in_interval
 from sluice.lake import log
 from sluice.lake.pipeline_paths import PipelinePaths, locate_streamed_tables
-from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
@@ -81,14 +79,12 @@ class PipelineBooks:
 
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
         """Returns those of a source's deliveries that can be read as they were discovered. Raises UnreachableBroker."""
-        find: Callable[[Source, Location, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
-        unchanged = find(source, self.records.landing, rows)
+        unchanged = source.kind.find_unchanged(source, self.records.landing, rows)
         return [row for row in rows if row["delivery"] in unchanged]
 
     def warnings(self, source: Source) -> list[str]:
         """Returns warnings about records of a source that will soon be lost. Raises UnreachableBroker."""
-        find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
-        return find(source, self.records.delivery_ledger, self.records.outcome_ledger)
+        return source.kind.find_warnings(source, self.records.delivery_ledger, self.records.outcome_ledger)
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,6 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
-from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, positions, stream_starts
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
@@ -64,15 +63,13 @@ def measure_pipeline_lag(books: PipelineBooks) -> list[FlowLag]:
 
 def measure_flow_lag(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
     """One flow. Errors as of `measure_pipeline_lag`."""
-    measure: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "measure_lag")
-    return measure(books, declared)
+    return declared.kind.measure_lag(books, declared)
 
 
 def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
     """Measures a flow as if it started anew: all deliveries that count, all of the inputs."""
     declared = books.graph[flow.table]
-    measure: Callable[[PipelineBooks, Any, FlowLag], FlowLag] = load_kind_function(declared.kind, "measure_lag_anew")
-    return measure(books, declared, flow)
+    return declared.kind.measure_lag_anew(books, declared, flow)
 
 
 def measure_bronze_lag_anew(books: PipelineBooks, source: Source, flow: FlowLag) -> FlowLag:
@@ -102,8 +99,7 @@ def measure_lag_of_all_inputs(books: PipelineBooks, dataset: AnyDataset, flow: F
 
 def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
     """Reads a flow's standing from its checkpoint: how far it has read, and whether it starts anew. Errors are those of `measure_pipeline_lag`."""
-    read: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "read_standing")
-    return read(books, declared)
+    return declared.kind.read_standing(books, declared)
 
 
 def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
@@ -164,17 +160,11 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
     return replace(
         flow,
         deliveries=len(found.came) + len(found.gone) + len(waiting),
-        rows=_count_waiting_records(source, [*(file.file for file in found.came), *(row["file"] for row in waiting)]),
+        rows=source.kind.count_waiting([*(file.file for file in found.came), *(row["file"] for row in waiting)]),
         bytes=sum(file.size or 0 for file in found.came) + sum(row["size"] or 0 for row in waiting),
         since=min((at for at in came if at), default=None),
         warnings=warnings,
     )
-
-
-def _count_waiting_records(source: Source, files: list[str]) -> int | None:
-    """Returns how many records wait, or None if nobody knows."""
-    count: Callable[[list[str]], int | None] = load_kind_function(source.kind, "count_waiting")
-    return count(files)
 
 
 def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -23,14 +24,14 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.declaration import Declaration
 from sluice.declare.expansion import DeclarationsByKind
-from sluice.declare.kinds import FILE_SOURCE, KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
-from sluice.errors import DeclarationError
+from sluice.declare.kinds import CHANGE_TARGET, FILE_SOURCE, KINDS, TABLE, DatasetKind, FlowKind, SourceKind
 from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.named_functions import NamedFunction
 from sluice.runs.execution.parallel_flows import Flow
 from sluice.runs.planning import plan, transforms
 from sluice.runs.planning.steps import NOTHING, RECOMPUTE, PlannedStep
@@ -47,18 +48,18 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-WHOLE_COPY = DatasetKind(
+WHOLE_COPY = FlowKind(
     name="whole copy",
     label="Copy",
     order=2,
-    run=f"{__name__}:choose_copy_flow",
-    plan=f"{__name__}:plan_copy",
-    measure_lag=f"{__name__}:measure_copy_lag",
-    measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
-    read_standing=f"{__name__}:measure_copy_lag",
-    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
-    check=f"{__name__}:examine_copy",
-    test=f"{__name__}:make_copy_rows",
+    choose_flow=NamedFunction(f"{__name__}:choose_copy_flow"),
+    plan_step=NamedFunction(f"{__name__}:plan_copy"),
+    measure_lag=NamedFunction(f"{__name__}:measure_copy_lag"),
+    measure_lag_anew=NamedFunction("sluice.runs.status.lag:measure_lag_of_all_inputs"),
+    read_standing=NamedFunction(f"{__name__}:measure_copy_lag"),
+    find_end_of_quiet=NamedFunction("sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset"),
+    examine_declaration=NamedFunction(f"{__name__}:examine_copy"),
+    make_test_rows=NamedFunction(f"{__name__}:make_copy_rows"),
 )
 
 
@@ -66,7 +67,7 @@ WHOLE_COPY = DatasetKind(
 class WholeCopy(Dataset[Any]):
     """Written anew by every run that finds another version of its input."""
 
-    kind: ClassVar[DatasetKind] = WHOLE_COPY
+    kind: ClassVar[FlowKind] = WHOLE_COPY
 
 
 def choose_copy_flow(workspace: Workspace, copy: WholeCopy, chosen: bool) -> Flow:
@@ -109,28 +110,30 @@ cities = WholeCopy(name="cities", function=copy_cities, reads=("orders",), keys=
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_function_that_a_kind_names_is_there(kind: DatasetKind) -> None:
-    roles = (*get_args(Role), *(get_args(DeliveryRole) if isinstance(kind, SourceKind) else ()))
-    for role in roles:
-        if getattr(kind, role) is not None:
-            assert callable(load_kind_function(kind, role)), role
-        else:
-            with pytest.raises(DeclarationError, match=f"A {kind.name} has no function for '{role}'"):
-                load_kind_function(kind, role)
+def test_a_kind_is_compared_and_copied_by_what_it_says(kind: DatasetKind) -> None:
+    assert pickle.loads(pickle.dumps(kind)) == kind and len({kind, replace(kind), replace(kind, label="Other")}) == 2
 
 
 def test_a_kind_with_a_flow_answers_whatever_is_asked_of_flows() -> None:
-    with pytest.raises(DeclarationError, match=r"A whole copy has a flow.* name functions for read_standing, quiet"):
-        replace(WHOLE_COPY, read_standing=None, quiet=None)
+    said = {field.name: getattr(WHOLE_COPY, field.name) for field in fields(WHOLE_COPY)}
+    asked = ("plan_step", "measure_lag", "measure_lag_anew", "read_standing", "find_end_of_quiet", "examine_declaration")
+    for lacking in asked:
+        with pytest.raises(TypeError, match=f"missing 1 required keyword-only argument: '{lacking}'"):
+            FlowKind(**{name: value for name, value in said.items() if name != lacking})
+
+
+def test_what_a_kind_names_no_function_for_is_told() -> None:
+    told = str(CHANGE_TARGET.lacking_function_error("preview_rows"))
+    assert told == "A change target has no function for 'preview_rows': name one in its DatasetKind."
 
 
 MAILBOX = replace(
     FILE_SOURCE,
     name="mailbox",
     in_files=False,
-    find_arrivals=f"{__name__}:find_letters",
-    group=f"{__name__}:group_all",
-    count_waiting=f"{__name__}:count_letters",
+    find_arrivals=NamedFunction(f"{__name__}:find_letters"),
+    group_deliveries=NamedFunction(f"{__name__}:group_all"),
+    count_waiting=NamedFunction(f"{__name__}:count_letters"),
 )
 
 
@@ -160,7 +163,7 @@ def test_a_kind_of_source_says_itself_what_came_and_how_it_is_taken(tmp_path: Pa
     rows = [{"file": "a", "size": 1}, {"file": "b", "size": 1}]
     assert group_into_micro_batches(post, rows) == [rows]
     assert group_into_micro_batches(Source(name="files", max_files_per_trigger=1), rows) == [rows[:1], rows[1:]]
-    assert load_kind_function(post.kind, "count_waiting")(["a", "b"]) == 6
+    assert post.kind.count_waiting(["a", "b"]) == 6
 
 
 def declare_one_of_each_kind() -> list[Any]:
