@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.named_functions import NamedFunction
 
 if TYPE_CHECKING:
     from sluice.declare.pipeline import Pipeline
+    from sluice.lake.report import FlowReport
+    from sluice.lake.workspace import Workspace
+    from sluice.runs.stage_options import StageOptions
 
 
 @dataclass(frozen=True)
@@ -27,21 +31,21 @@ class StageGroup:
 class Stage:
     """The record of a stage. It is a task of the DAG, which runs the script `spark_jobs/<name>.py`.
 
-    title: its name in the UI. documentation: what it does. function: carries it out, as "module:function"; it is loaded on the Spark side
-    only, and called with the workspace, the stage's name and `StageOptions`; "" if its job script runs it otherwise. group: of tasks, in the
-    DAG.
+    title: its name in the UI. documentation: what it does. function: carries it out; it is loaded on the Spark side only, and called with
+    the workspace and the stage's name. It raises FlowsFailed and other errors. None if its job script runs it otherwise. group: of tasks, in
+    the DAG.
 
     in_clone: whether a clone runs it; "views": if it brings only views up to date. once_in_backfill: a backfill of many runs does it only in
     the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
     process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it may advance requests to erase
     people, so its report has their states. registers_names: after it, tables get their names in the catalog, if there is one.
-    without_spark: says of a workspace whether what there is to do now needs no Spark, as "module:function"; "" if it always does.
+    without_spark: says of a workspace whether what there is to do now needs no Spark; None if it always does.
     """
 
     name: str
     title: str
     documentation: str
-    function: str = ""
+    function: NamedFunction[[Workspace, str, StageOptions], list[FlowReport]] | None = None
     group: StageGroup | None = None
     in_clone: Literal["never", "views", "always"] = "never"
     once_in_backfill: bool = False
@@ -49,7 +53,7 @@ class Stage:
     always_recorded: bool = False
     moves_erasures: bool = False
     registers_names: bool = False
-    without_spark: str = ""
+    without_spark: NamedFunction[[Workspace], bool] | None = None
 
 
 def _layer_stage(name: str, title: str, documentation: str) -> Stage:
@@ -57,7 +61,7 @@ def _layer_stage(name: str, title: str, documentation: str) -> Stage:
         name=name,
         title=title,
         documentation=documentation,
-        function="sluice.runs.execution.layers:run_layer_stage",
+        function=NamedFunction("sluice.runs.execution.layers:run_layer_stage"),
         group=_LAYER_GROUP,
         in_clone="views",
     )
@@ -90,8 +94,8 @@ DELETIONS = Stage(
     name="propagate_deletions",
     title="Propagate deletions",
     documentation="Removes the rows of erased people from all layers.",
-    function="sluice.runs.erasing:run_deletion_stage",
-    without_spark="sluice.runs.erasing:is_nobody_to_erase",
+    function=NamedFunction("sluice.runs.erasing:run_deletion_stage"),
+    without_spark=NamedFunction("sluice.runs.erasing:is_nobody_to_erase"),
     always_recorded=True,
     moves_erasures=True,
     registers_names=True,
@@ -100,8 +104,8 @@ OPTIMIZE = Stage(
     name="optimize",
     title="Optimize",
     documentation="Rewrites small files into large ones and lays them out by the declared columns.",
-    function="sluice.runs.execution.upkeep:run_optimize_stage",
-    without_spark="sluice.runs.execution.upkeep:is_optimized_without_spark",
+    function=NamedFunction("sluice.runs.execution.upkeep:run_optimize_stage"),
+    without_spark=NamedFunction("sluice.runs.execution.upkeep:is_optimized_without_spark"),
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,
@@ -110,8 +114,8 @@ VACUUM = Stage(
     name="vacuum",
     title="Vacuum",
     documentation="Removes data files that no table has needed for the pipeline's retention time.",
-    function="sluice.runs.execution.upkeep:run_vacuum_stage",
-    without_spark="sluice.runs.execution.upkeep:is_vacuumed_without_spark",
+    function=NamedFunction("sluice.runs.execution.upkeep:run_vacuum_stage"),
+    without_spark=NamedFunction("sluice.runs.execution.upkeep:is_vacuumed_without_spark"),
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,
@@ -123,7 +127,7 @@ VERIFY = Stage(
     documentation=(
         "Recomputes one table, the next in turn, from bronze by plain batch code, and fails where a row differs. All tables, if asked."
     ),
-    function="sluice.runs.execution.verifying:run_verify_stage",
+    function=NamedFunction("sluice.runs.execution.verifying:run_verify_stage"),
     once_in_backfill=True,
     retried=False,
     always_recorded=True,

@@ -1,7 +1,6 @@
 """The records of the stages: everything about a stage follows from its entry, and its name stands nowhere else."""
 
 import ast
-import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.named_functions import NamedFunction
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, VERIFY, Stage
 from sluice.runs.execution import clones, stages
@@ -90,8 +90,8 @@ def test_no_word_is_excepted_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("stage", described(), ids=lambda stage: stage.name)
 def test_each_record_names_a_function_and_a_job_script_that_are_there(stage: Stage) -> None:
-    module, _, name = stage.function.partition(":")
-    assert list(inspect.signature(getattr(importlib.import_module(module), name)).parameters) == ["workspace", "stage", "options"]
+    assert stage.function is not None
+    assert list(inspect.signature(stage.function.load()).parameters) == ["workspace", "stage", "options"]
     assert "run_stage_script(__file__)" in (ROOT / "spark_jobs" / f"{stage.name}.py").read_text()
 
 
@@ -111,7 +111,8 @@ def sweep_the_floor(workspace: Workspace, stage: str, options: StageOptions) -> 
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A stage that is added by its entry alone."""
-    stage = replace(VACUUM, name="sweep", title="Sweep", documentation="Sweeps.", function=f"{__name__}:sweep_the_floor")
+    named = NamedFunction[[Workspace, str, StageOptions], list[FlowReport]](f"{__name__}:sweep_the_floor")
+    stage = replace(VACUUM, name="sweep", title="Sweep", documentation="Sweeps.", function=named)
     monkeypatch.setattr(pipeline_stages, "_AFTER_LAYERS", (*pipeline_stages._AFTER_LAYERS, stage))
     return stage
 

@@ -187,7 +187,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         If its process fails for any reason, the job is to be submitted. Raises AirflowException if the task was killed, or the run asked to
         stop.
         """
-        if not self.stage.without_spark and quiet.find_quiet_mark(job.records, datetime.now(UTC)) is None:
+        if self.stage.without_spark is None and quiet.find_quiet_mark(job.records, datetime.now(UTC)) is None:
             return None
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"

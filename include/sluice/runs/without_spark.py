@@ -6,8 +6,6 @@ several times what the stage does. Which stages may do so, and when, is in their
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -71,7 +69,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
     try:
         graph = load_declaration_graph(settings, request.pipeline)
         stage = find_stage_of_pipeline(graph.pipeline, request.stage)
-        if not stage.without_spark:
+        if stage.without_spark is None:
             return None
         clones.check_stage_in_clone(settings, graph, request.stage)
         records, run, at = PipelineRecords(settings, request.pipeline), request.run, datetime.now(UTC)
@@ -89,7 +87,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
             collect_step_times(StepTimes()),
             lock.hold_lease_without_spark(records, run, "The job waits for it."),
         ):
-            if not _load_question(stage.without_spark)(workspace):
+            if not stage.without_spark(workspace):
                 return None
             report = stage_run.record_stage_run(
                 workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
@@ -104,9 +102,3 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
 def _has_any_table(workspace: Workspace) -> bool:
     """Whether jobs have made anything yet: a stage that has no table to look at has not been run by anybody."""
     return any(delta_log.is_delta_table(path) for path in workspace.tables().values())
-
-
-def _load_question(named: str) -> Callable[[Workspace], bool]:
-    module, _, name = named.partition(":")
-    found: Callable[[Workspace], bool] = getattr(importlib.import_module(module), name)
-    return found
