@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.declare.assembly.graph import Graph
 from sluice.locations import Location
+from sluice.named_functions import NamedFunction
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,23 +23,6 @@ if TYPE_CHECKING:
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
 """Domains of the canary's identifiers: a text and a long number, searched for everywhere, and a short number, searched for in columns."""
-
-
-@dataclass(frozen=True)
-class DeferredFunction:
-    """A function of sluice.erasure.<module>, loaded when it is called: readers of the list load neither Spark nor the steps."""
-
-    module: str
-    name: str
-
-    def load(self) -> Callable[..., Any]:
-        """The function."""
-        found: Callable[..., Any] = getattr(importlib.import_module(f"sluice.erasure.{self.module}"), self.name)
-        return found
-
-    def __call__(self, *given: Any) -> Any:
-        """Call the function."""
-        return self.load()(*given)
 
 
 @dataclass(frozen=True)
@@ -92,22 +75,19 @@ class CanaryPlace:
     before: float
 
 
-EraseControl = Callable[["Workspace", CanaryPlace], int]
-"""Removes the canary from a store. Returns how many rows, records or files were removed."""
-
-
 @dataclass(frozen=True)
 class ControlStore:
     """A store of the canary. Its files represent those of a place, and the same functions erase both.
 
-    folder: below the canary's own folder. step: its step's name without the prefix of `noted_step`. column: the column that says whose
-    a row or record is. prepare: a function that needs Spark, called after planting.
+    folder: below the canary's own folder. step: its step's name without the prefix of `noted_step`. erase: removes the canary from the
+    store, and returns how many rows, records or files that were. column: the column that says whose a row or record is. prepare: a function
+    that needs Spark, called after planting.
     """
 
     folder: str
     step: str
     plant: Plant
-    erase: EraseControl
+    erase: NamedFunction[[Workspace, CanaryPlace], int]
     findings: tuple[ControlFinding, ...]
     column: str = ""
     prepare: Callable[[Workspace, Location], None] | None = None
@@ -134,13 +114,14 @@ class PersonalPlace:
     """A place where personal data can be.
 
     name: in the erasure ledger, the name of the step that erases it, if one does. description: what that step does, or who else looks
-    after the place. controls: the canary's stores for it. claims: recognises on disk what belongs to the place. exceptions: what a
-    certificate excepts of it. counts_rows: whether the rows that leave it are told of in a request's history; others are made from them.
+    after the place. erase: does that step; it is named, so that readers of the list load neither Spark nor the steps. controls: the
+    canary's stores for it. claims: recognises on disk what belongs to the place. exceptions: what a certificate excepts of it. counts_rows:
+    whether the rows that leave it are told of in a request's history; others are made from them.
     """
 
     name: str
     description: str
-    erase: Callable[[ErasureStep], None] | None = None
+    erase: NamedFunction[[ErasureStep], None] | None = None
     controls: tuple[ControlStore, ...] = ()
     claims: Callable[[Settings, Graph], Claim] | None = None
     exceptions: Callable[[Settings, Graph], Iterable[CertificateException]] | None = None

@@ -2,7 +2,7 @@
 
 A new place is one entry here, with the function that erases it (in `sluice.erasure.steps`), the one that plants the canary there
 (`planting`), the one that claims its files (`claims`), and what the scan must find of it. A place unlike the others has all of its
-functions in one module of `steps`, each named here as a `DeferredFunction`.
+functions in one module of `steps`, each named here as a `NamedFunction`.
 
 The scan itself walks roots and never reads this list. Whatever it meets that no entry claims makes a certificate INCONCLUSIVE, so a
 place that is missing here does not go unnoticed.
@@ -19,16 +19,16 @@ from sluice.erasure.personal_places.place import (
     TEXT,
     ControlFinding,
     ControlStore,
-    DeferredFunction,
     PersonalPlace,
 )
 from sluice.erasure.personal_places.planting import COLUMN
+from sluice.named_functions import NamedFunction
 
 _TABLE = ControlStore(
     "table",
     "table",
     planting.plant_delta_table,
-    DeferredFunction("steps.canaries", "erase_canary_rows"),
+    NamedFunction("sluice.erasure.steps.canaries:erase_canary_rows"),
     (
         ControlFinding("change feed", r"_change_data/", "parquet"),
         ControlFinding("table", r"[^/]*\.parquet\Z", "parquet"),
@@ -41,7 +41,7 @@ _VECTORS = ControlStore(
     "vectors",
     "table",
     planting.plant_vector_table,
-    DeferredFunction("steps.canaries", "erase_canary_rows"),
+    NamedFunction("sluice.erasure.steps.canaries:erase_canary_rows"),
     (ControlFinding("deletion vectors", r"[^/]*\.parquet\Z", "parquet"),),
     column=COLUMN,
     prepare=planting.enable_deletion_vectors,
@@ -50,7 +50,7 @@ _QUARANTINE = ControlStore(
     "quarantine",
     "quarantine",
     planting.plant_quarantine_table,
-    DeferredFunction("steps.canaries", "erase_canary_rows"),
+    NamedFunction("sluice.erasure.steps.canaries:erase_canary_rows"),
     (
         ControlFinding("quarantine", r"[^/]*\.parquet\Z", "parquet"),
         ControlFinding("quarantine, short, in a record", r"[^/]*\.parquet\Z", "parquet", SHORT),
@@ -61,7 +61,7 @@ _STATE = ControlStore(
     "state",
     "state",
     planting.plant_stream_state,
-    DeferredFunction("steps.canaries", "remove_canary_state"),
+    NamedFunction("sluice.erasure.steps.canaries:remove_canary_state"),
     (
         ControlFinding("state, lz4-java", r".*\.delta\Z", "spark blocks"),
         ControlFinding("state, number as bytes", r".*\.delta\Z", "spark blocks", LONG, "int64"),
@@ -75,7 +75,7 @@ _LANDED = ControlStore(
     "landing",
     "landing",
     planting.plant_landed_files,
-    DeferredFunction("steps.canaries", "rewrite_canary_files"),
+    NamedFunction("sluice.erasure.steps.canaries:rewrite_canary_files"),
     (
         ControlFinding("landing file, JSON", r".*\.jsonl\Z", "json"),
         ControlFinding("landing file, JSON, short", r".*\.jsonl\Z", "json", SHORT),
@@ -88,7 +88,7 @@ _ARCHIVED = ControlStore(
     "archive",
     "archive",
     planting.plant_archived_files,
-    DeferredFunction("steps.canaries", "rewrite_canary_files"),
+    NamedFunction("sluice.erasure.steps.canaries:rewrite_canary_files"),
     (
         ControlFinding("archive, gzip", r".*\.gz\Z", "json"),
         ControlFinding("archive, bzip2", r".*\.bz2\Z", "json"),
@@ -100,7 +100,7 @@ _LEFT_OVER = ControlStore(
     "temporary",
     "temporary",
     planting.plant_leftover_files,
-    DeferredFunction("steps.canaries", "sweep_canary_files"),
+    NamedFunction("sluice.erasure.steps.canaries:sweep_canary_files"),
     (
         ControlFinding("Delta checkpoint's statistics", r"checkpoint", "parquet"),
         ControlFinding("Delta checkpoint's statistics, short", r"checkpoint", "parquet", SHORT),
@@ -138,28 +138,28 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "suppress",
         "the suppression list first, so that nothing lets the person in again: no delivery, replay, refresh, restore or late row",
-        DeferredFunction("propagation", "suppress_request_subjects"),
+        NamedFunction("sluice.erasure.propagation:suppress_request_subjects"),
     ),
     PersonalPlace(
         "flows",
         "streams with state that read of such people start over",
-        DeferredFunction("steps.flows", "reset_stateful_streams"),
+        NamedFunction("sluice.erasure.steps.flows:reset_stateful_streams"),
     ),
     PersonalPlace(
         "anonymise",
         "if a table keeps the facts, the person's rows in bronze lose subject and personal columns, and the table is folded again from them",
-        DeferredFunction("emptied_cells", "anonymise_kept_facts"),
+        NamedFunction("sluice.erasure.emptied_cells:anonymise_kept_facts"),
     ),
     PersonalPlace(
         "other_cells",
         "cells of others' records that hold the person become NULL in bronze, and the tables made from it are folded again",
-        DeferredFunction("emptied_cells", "empty_other_subject_cells"),
+        NamedFunction("sluice.erasure.emptied_cells:empty_other_subject_cells"),
     ),
     PersonalPlace(
         "tables",
         "rows of bronze, silver, change logs and restricted tables go by merge, table by table; where other people may have the same key, "
         "the table is folded again",
-        DeferredFunction("steps.shared_keys", "erase_table_rows"),
+        NamedFunction("sluice.erasure.steps.shared_keys:erase_table_rows"),
         controls=(
             _TABLE,
             _VECTORS,
@@ -170,48 +170,48 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "late",
         "rows that came too late for streams go",
-        DeferredFunction("steps.rows", "erase_late_rows"),
+        NamedFunction("sluice.erasure.steps.rows:erase_late_rows"),
         counts_rows=True,
     ),
     PersonalPlace(
         "quarantine",
         "quarantined rows go if their person is known",
-        DeferredFunction("steps.rows", "erase_quarantined_rows"),
+        NamedFunction("sluice.erasure.steps.rows:erase_quarantined_rows"),
         controls=(_QUARANTINE,),
         counts_rows=True,
     ),
     PersonalPlace(
         "unattributed",
         "quarantined rows and files without a known person go if they name the person",
-        DeferredFunction("steps.naming", "erase_unattributed_quarantine"),
+        NamedFunction("sluice.erasure.steps.naming:erase_unattributed_quarantine"),
     ),
     PersonalPlace(
         "views",
         "every flow above bronze runs to its end. If a table then fails an expectation, the erasure continues",
-        DeferredFunction("steps.flows", "run_following_flows"),
+        NamedFunction("sluice.erasure.steps.flows:run_following_flows"),
     ),
     PersonalPlace(
         "releases",
         "rows leave the released copies, or a copy is withdrawn",
-        DeferredFunction("steps.rows", "erase_from_releases"),
+        NamedFunction("sluice.erasure.steps.rows:erase_from_releases"),
         claims=claims.claim_releases,
     ),
     PersonalPlace(
         "purge",
         "files that have rows marked as deleted are rewritten",
-        DeferredFunction("steps.purge", "purge_deletion_vectors"),
+        NamedFunction("sluice.erasure.steps.purge:purge_deletion_vectors"),
     ),
     PersonalPlace(
         "state",
         "abandoned checkpoints are removed",
-        DeferredFunction("steps.sweep", "remove_abandoned_checkpoints"),
+        NamedFunction("sluice.erasure.steps.sweep:remove_abandoned_checkpoints"),
         controls=(_STATE,),
         claims=claims.claim_checkpoints,
     ),
     PersonalPlace(
         "landing",
         "landed and archived files are rewritten without the person's records",
-        DeferredFunction("steps.landing", "rewrite_landed_files"),
+        NamedFunction("sluice.erasure.steps.landing:rewrite_landed_files"),
         controls=(
             _LANDED,
             _ARCHIVED,
@@ -221,7 +221,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "sweep",
         "leftover files of killed commits, writers and sessions are removed",
-        DeferredFunction("steps.sweep", "sweep_leftover_files"),
+        NamedFunction("sluice.erasure.steps.sweep:sweep_leftover_files"),
         controls=(_LEFT_OVER,),
     ),
     PersonalPlace(

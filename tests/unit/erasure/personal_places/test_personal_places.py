@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,10 +19,10 @@ from sluice.erasure.personal_places.place import (
     CertificateException,
     ControlFinding,
     ControlStore,
-    DeferredFunction,
     PersonalPlace,
 )
 from sluice.erasure.proof import scope
+from sluice.named_functions import NamedFunction
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.pipeline_records import PipelineRecords
 from sluice.root_folders import LAKE
@@ -31,18 +30,6 @@ from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 DOCS = Path(__file__).parents[4] / "docs" / "erasure.md"
-
-
-def _list_deferred_functions() -> list[DeferredFunction]:
-    given: list[Callable[..., object] | None] = [place.erase for place in registry.PERSONAL_PLACES]
-    given += [place.claims for place in registry.PERSONAL_PLACES]
-    given += [function for store in registry.list_control_stores() for function in (store.plant, store.erase)]
-    return [one for one in given if isinstance(one, DeferredFunction)]
-
-
-def test_each_function_that_is_named_in_the_list_is_there() -> None:
-    found = _list_deferred_functions()
-    assert len(found) > 20 and all(callable(one.load()) for one in found)
 
 
 def test_names_of_places_and_of_stores_are_each_the_only_one() -> None:
@@ -102,24 +89,25 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its
         plant_letter=_plant_letter,
         claim_letters=lambda settings, graph: lambda root, path: path == there,
     )
-    monkeypatch.setitem(sys.modules, f"{steps.__name__}.letters", cast(ModuleType, module))
+    module_name = f"{steps.__name__}.letters"
+    monkeypatch.setitem(sys.modules, module_name, cast(ModuleType, module))
     there.mkdir(parents=True)
     (lost,) = scope.find_undeclared_paths(settings, house)
     assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
     letters = PersonalPlace(
         "letters",
         "letters are burnt",
-        DeferredFunction("steps.letters", "burn_letters"),
+        NamedFunction(f"{module_name}:burn_letters"),
         controls=(
             ControlStore(
                 "letters",
                 "letters",
-                DeferredFunction("steps.letters", "plant_letter"),
-                DeferredFunction("steps.letters", "burn_canary"),
+                NamedFunction(f"{module_name}:plant_letter"),
+                NamedFunction(f"{module_name}:burn_canary"),
                 (ControlFinding("letter", "", "text"),),
             ),
         ),
-        claims=DeferredFunction("steps.letters", "claim_letters"),
+        claims=NamedFunction(f"{module_name}:claim_letters"),
         exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
     )
     everywhere = (*registry.PERSONAL_PLACES, letters)
