@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.named_functions import NamedFunction
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from sluice.catalogs.catalog import Catalog
 
 NO_CATALOG = "none"
 """The setting's value if tables are registered nowhere."""
@@ -15,17 +22,16 @@ NO_CATALOG = "none"
 class CatalogKind:
     """A kind of catalog. title: its name in messages. form: the form of its address. port: the default port.
 
-    opens: the function that connects to it, as "module:function", which is loaded when needed; given an address, it returns a context with
-    a `sluice.catalogs.catalog.Catalog`.
+    opens: given an address, returns a context that connects to it when it is entered. It raises ImportError if its library is missing.
     """
 
     title: str
     form: str
     port: int
-    opens: str
+    opens: NamedFunction[[CatalogAddress], AbstractContextManager[Catalog]]
 
 
-_HIVE = CatalogKind("Hive metastore", "thrift://HOST:9083", 9083, "sluice.catalogs.hive:open_hive_metastore")
+_HIVE = CatalogKind("Hive metastore", "thrift://HOST:9083", 9083, NamedFunction("sluice.catalogs.hive:open_hive_metastore"))
 CATALOG_KINDS = {"thrift": _HIVE}
 """By the scheme of an address."""
 

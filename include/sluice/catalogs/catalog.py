@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -85,9 +84,7 @@ class CatalogAway(CatalogFailed):
 
 def open_catalog(address: CatalogAddress) -> AbstractContextManager[Catalog]:
     """Connects to the catalog when the context is entered. Raises CatalogFailed if it does not answer, or if its library is missing."""
-    module, _, function = address.kind.opens.partition(":")
     try:
-        opened: AbstractContextManager[Catalog] = getattr(importlib.import_module(module), function)(address)
+        return address.kind.opens(address)
     except ImportError as error:
         raise CatalogFailed(f"{error.name} is not installed: pip install -r requirements.txt") from None
-    return opened
