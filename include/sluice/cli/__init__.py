@@ -5,7 +5,6 @@ A command's module is loaded only when the command is called, so that help, and 
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from sluice.errors import SluiceError
+from sluice.named_functions import NamedFunction
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class _LoadedWhenCalled(TyperGroup):
 
 def load_command(entry: CommandEntry) -> Command:
     """The command, or group of commands, of an entry."""
-    module, _, name = entry.function.partition(":")
-    found = getattr(importlib.import_module(module), name)
+    found = NamedFunction[..., Any](entry.function).load()
     holder = typer.Typer(**_LOOKS)
     holder.callback()(lambda: None)  # makes it a group even with one command
     if isinstance(found, typer.Typer):
