@@ -42,7 +42,7 @@ from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
 from sluice.flows.gold.probe import check_view_plan
 from sluice.flows.silver import made
-from sluice.flows.silver.fold import select_winning_rows
+from sluice.flows.silver.fold_operations import select_winning_rows
 from sluice.flows.writing import enforced
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.lake import tables

@@ -7,23 +7,22 @@ discarded), the keys whose present row came from one of them are folded again fr
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from sluice.declare.cdc import change_log
-from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
+from sluice.flows.silver.fold_operations import plan_outranking, plan_replacing, select_winning_rows
+from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
 from sluice.flows.silver.made import (
     TWO_FILES,
     AnyTable,
@@ -31,7 +30,6 @@ from sluice.flows.silver.made import (
     leave_out_rows_of_keys,
     make_judged_rows,
     select_accepted_rows,
-    select_rows_of_keys,
     silver_table_schema,
 )
 from sluice.flows.silver.read_columns import record_read_columns
@@ -41,34 +39,25 @@ from sluice.flows.silver.scope import (
     feeding_sources,
     find_batch_scope,
     live_deliveries,
-    read_feeding_outcomes,
 )
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
-    CONFLICT,
     apply_merge_operations,
     fill_empty_table,
-    join_old_and_new,
-    null_safe_equality,
     persist_frame,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
-from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_ranges, limits_condition
-from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import batch_sizes, file_statistics, log, table_frames, tables
+from sluice.flows.writing.ranges import BoundingColumns, Limits, limits_condition
+from sluice.lake import batch_sizes, file_statistics, log, table_frames
 from sluice.lake.batch_sizes import RowsSize, sum_row_bytes
 from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.report import FOLDED_ANEW, FlowReport, MergeCounts
-from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, MergedKeys, Workspace
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame
 
 
 MOST_KEPT_ROWS = 100_000
@@ -184,43 +173,34 @@ def fold_scope(
 def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: FoldBatch) -> MergeCounts:
     """Merges what the rows of a batch change."""
     scope, good, target = batch.scope, batch.good, batch.target
-    # The log is asked first, which needs no Spark job. A file that was delivered a thousand times has a thousand dead deliveries.
     path = workspace.path(table.name)
-    held = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead)) if scope.dead else []
-    ours = F.col("old._delivery").isin([*scope.fresh, *held])
-    lost = target.where(F.col("_delivery").isin(held))
-    at_most = None
-    with ExitStack() as kept:
-        if scope.everything:
-            stored = log.read_table_state(path)
-            if stored is not None and stored.rows is not None:
-                at_most = batch.size + RowsSize(stored.rows, None if stored.rows else 0)
-            operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
-        elif not held or lost.isEmpty():
-            # No row is removed, so each operation is one of the rows that were made.
-            new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(batch.limits)), batch.size
-            two_files = ~ours if table.key_in_one_file else F.lit(False)
-            operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
-        else:
-            # All that today's code makes of the keys that lost a row takes the place of what the table has of them. In a change log these
-            # keys are its target's: the key of a log's own row has a hash, which is another one if the code was changed.
-            by = table.replayed_by
-            keys = kept.enter_context(persist_frame(lost.select(*quote_columns(by)).distinct()))
-            live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
-            again = kept.enter_context(
-                persist_frame(select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), keys, by))
-            )
-            requarantine_rows_of_other_deliveries(workspace, table, source, again, scope, keys)
-            near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, by))
-            old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, by)
-            new = select_winning_rows(table, arrange_nested_fields(select_accepted_rows(table, again), target.schema))
-            refolded = plan_fold_operations(workspace, table, source, new, old, F.lit(True))
-            rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
-            near_rest = target.where(limits_condition(batch.limits))
-            two_files = ~ours if table.key_in_one_file else F.lit(False)
-            merged = plan_fold_operations(workspace, table, source, rest, near_rest, F.lit(False), two_files, retracting=False)
-            operations = refolded.unionByName(merged)
+    if scope.everything:
+        stored = log.read_table_state(path)
+        at_most = None
+        if stored is not None and stored.rows is not None:
+            at_most = batch.size + RowsSize(stored.rows, None if stored.rows else 0)
+        operations = plan_replacing(workspace, table, source, select_winning_rows(table, good), target)
         return merge_fold_operations(workspace, table, operations, batch.bounding, at_most)
+    # The log is asked first, which needs no Spark job. A file that was delivered a thousand times has a thousand dead deliveries.
+    held = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead)) if scope.dead else []
+    lost = target.where(F.col("_delivery").isin(held))
+    near = target.where(limits_condition(batch.limits))
+    conflict = ~F.col("old._delivery").isin([*scope.fresh, *held]) if table.key_in_one_file else F.lit(False)
+    if not held or lost.isEmpty():
+        # No row is removed, so each operation is one of the rows that were made.
+        operations = plan_outranking(table, select_winning_rows(table, good), near, conflict)
+        return merge_fold_operations(workspace, table, operations, batch.bounding, batch.size)
+    # In a change log the keys that lost a row are its target's: the key of a log's own row has a hash, which is another one if the code was
+    # changed.
+    with (
+        persist_frame(lost.select(*quote_columns(table.replayed_by)).distinct()) as keys,
+        make_rows_of_keys_again(workspace, table, source, keys, [*scope.fresh, *scope.dead]) as rows,
+    ):
+        requarantine_rows_of_other_deliveries(workspace, table, source, rows, scope, keys)
+        again = plan_keys_again(workspace, table, source, keys, rows, target)
+        rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
+        operations = again.unionByName(plan_outranking(table, rest, near, conflict))
+        return merge_fold_operations(workspace, table, operations, batch.bounding)
 
 
 def merge_fold_operations(
@@ -250,74 +230,3 @@ def merge_fold_operations(
         at_most=at_most,
         on_few=hand_keys_on if table.serves else None,
     )
-
-
-def plan_fold_operations(
-    workspace: Workspace,
-    table: AnyTable,
-    source: Source,
-    new: DataFrame,
-    old: DataFrame,
-    again: Column,
-    two_files: Column | None = None,
-    retracting: bool = True,
-    moving: bool = False,
-) -> DataFrame:
-    """Returns the operations that turn the table's rows `old` into the rows `new`, one row per key, for each row that differs.
-
-    again: true if the old row no longer counts, so that it is replaced or removed; otherwise the higher precedence wins. two_files: true if a
-    row of another file is a conflict. retracting: whether `again` can be true for any row. moving: whether the position in bronze of an old row may
-    be gone; an equal row then takes its place, or nobody would find the table's row when that one goes, too.
-    """
-    both = join_old_and_new(new, old, table.keys)
-    content = [name for name in old.columns if name not in PROVENANCE]
-    equal = null_safe_equality(quote_columns(content, "new"), quote_columns(content, "old"))
-    wins = row_precedence(table, "new", content, old.schema) > row_precedence(table, "old", content, old.schema)
-    operation = (
-        F
-        .when(F.col("old").isNull(), INSERT)
-        .when(F.col("new").isNull(), F.when(again, DELETE))
-        .when(F.lit(False) if two_files is None else two_files, CONFLICT)
-        .when((again | wins) & ~equal, UPDATE)
-    )
-    if retracting:
-        both = _join_file_names(workspace, both, read_feeding_outcomes(workspace, source))
-        # An equal row of another file takes its place: the row must go when that file loses it, and it is found by its delivery.
-        sides = (quote_columns(PROVENANCE, side) for side in ("new", "old"))
-        elsewhere = ~null_safe_equality(*sides) if moving else ~F.col("new_file").eqNullSafe(F.col("old_file"))
-        operation = operation.when(again & elsewhere, UPDATE)
-    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    return chosen.select(OPERATION, *(quote_column(name, "row").alias(name) for name in old.columns))
-
-
-def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[DeliveryOutcome]) -> DataFrame:
-    known = tables.make_inline_frame(
-        workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING"
-    )
-    for side in ("new", "old"):
-        files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
-        both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
-    return both
-
-
-def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
-    """Returns one row per key. Of equal rows it takes the one whose provenance came first."""
-    content = [name for name in rows.columns if name not in PROVENANCE]
-    packed = rows.select(F.struct(*quote_columns(rows.columns)).alias("new"))
-    keys = quote_columns(table.keys, "new")
-    order = [row_precedence(table, "new", content, rows.schema).desc(), F.col("new._delivery"), F.col("new._row")]
-    ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
-    return ranked.where(F.col("_rank") == 1).select("new.*")
-
-
-def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema: StructType) -> Column:
-    """Returns the order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
-
-    NULL fields are left out of the content, because a column that comes later must not change the order of older rows. In a change log the
-    content is part of the key, so its rows of one key are equal.
-    """
-    equal = change_log.is_change_log(table)
-    columns = {name: quote_column(name, side) for name in content}
-    hashed = F.lit("") if equal else change_log.hash_row_content(columns, schema)
-    sequence = [quote_column(table.sequence_by, side).alias("sequence")] if table.sequence_by else []
-    return F.struct(*sequence, hashed.alias("content"))

@@ -18,22 +18,19 @@ from sluice.flows.bronze import append
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
 from sluice.flows.silver.aside import quarantined_key_column, requarantine_rows
-from sluice.flows.silver.fold import select_winning_rows
+from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
 from sluice.flows.silver.made import (
     AnyTable,
     check_key_in_one_file,
     make_judged_rows,
     select_accepted_rows,
-    select_rows_of_keys,
     silver_table_schema,
 )
 from sluice.flows.silver.scope import feeding_sources, live_deliveries
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
-from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import batch_sizes, table_frames
-from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -95,20 +92,12 @@ def _refold_keys(
     workspace.mark_next_commits(workspace.graph.flow_name(table), deliveries)
     batch_sizes.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
     target = table_frames.read_table(workspace.session, path)
-    live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
-    with persist_frame(
-        select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), keys, table.replayed_by)
-    ) as rows:
+    with make_rows_of_keys_again(workspace, table, source, keys, deliveries) as rows:
         quarantined = count_verdicts(table, rows, report)
-        good = arrange_nested_fields(select_accepted_rows(table, rows), target.schema)
-        check_key_in_one_file(table, good)
+        check_key_in_one_file(table, select_accepted_rows(table, rows))
         requarantine_rows(workspace, table, source, rows, origin, keys, quarantined)
+        operations = plan_keys_again(workspace, table, source, keys, rows, target, moving=gone)
         bounding = targets.choose_bounding_columns(table, target.schema)
-        near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
-        old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
-        operations = fold.plan_fold_operations(
-            workspace, table, source, select_winning_rows(table, good), old, F.lit(True), moving=gone
-        )
         changes = fold.merge_fold_operations(workspace, table, operations, bounding)
     report.count_merge(changes)
 
