@@ -204,7 +204,8 @@ def _examine_landed_files(
     workspace: Workspace, source: Source, names: ErasedNames, together: list[Delivery]
 ) -> tuple[list[ExaminedDelivery], dict[int, set[int] | None], Emptied]:
     """Examines files. Returns, by file number, the records to remove (None: the whole file), and the fields to empty."""
-    looked, found = _read_examined_records(workspace, source, examine_deliveries(source, together))
+    columns = intake.current_source_columns(workspace, source)
+    looked, found = intake.read_until_unchanged(workspace, source, columns, examine_deliveries(source, together))
     try:
         gone: dict[int, set[int] | None] = dict(_find_suppressed_records(workspace, source, names, found))
         emptied, unfit = _find_other_subject_fields(workspace, source, found)
@@ -231,22 +232,6 @@ def _prepare_file_rewrite(
             f"Source '{source.name}': people could not be removed from a landed file ({why}); it is {landed_files.describe_landed_file(delivery)}. "
             f"Remove or repair it, then run the stage {DELETIONS.name} again."
         ) from None
-
-
-def _read_examined_records(
-    workspace: Workspace, source: Source, looked: list[ExaminedDelivery]
-) -> tuple[list[ExaminedDelivery], DeliveredRecords]:
-    """Reads the records of the readable files. Returns all files too: some prove unreadable, or changed in the meantime."""
-    columns = intake.current_source_columns(workspace, source)
-    while True:
-        try:
-            return looked, records.read_delivered_records(
-                workspace.session, columns.source, looked, columns.schema, workspace.staging
-            )
-        except records.ChangedWhileRead:
-            looked = examine_deliveries(source, [one.delivery for one in looked])
-        except records.RefusedDeliveries as refused:
-            looked = [refused.judged(one) for one in looked]
 
 
 def _find_suppressed_records(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, table_shape
+from sluice.flows.bronze.left_out_records import LeftOutRecords
 from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
@@ -29,7 +29,6 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.printable import count_noun
-from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
 from sluice.record_states import MISSED, QUARANTINED
 
@@ -149,7 +148,7 @@ def quarantine_and_store_records(
         if found.frame is None:
             _replace_quarantined_rows(workspace, source, whole, numbers, size_of_whole)
             return WrittenDeliveries(examined, found.read, held_back=held_back)
-        kept, suppressed = drop_erased_and_old_records(workspace, source, found.frame)
+        kept, suppressed = LeftOutRecords.of_source(workspace, source).take_out(found.frame)
         good, bad = _count_good_and_bad(kept, found, some_left_out=bool(suppressed))
         aside = _unfit_rows_for_quarantine(source, kept) if bad else None
         both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
@@ -178,14 +177,7 @@ def read_delivery_records(
         why = f"inferred from {count_noun(len(some), 'delivery')}"
         columns = schema_evolution.grow_source_columns(columns, news, log_, workspace.run, why)
     while True:
-        try:
-            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
-        except records.ChangedWhileRead:
-            examined = examine_deliveries(source, [item.delivery for item in examined])
-            continue
-        except records.RefusedDeliveries as refused:
-            examined = [refused.judged(item) for item in examined]
-            continue
+        examined, found = read_until_unchanged(workspace, source, columns, examined)
         try:
             grown = schema_evolution.grow_source_columns(columns, found.news, log_, workspace.run)
         except BaseException:
@@ -195,6 +187,24 @@ def read_delivery_records(
             return examined, found, {number: find_held_back_fields(grown, news) for number, news in found.found.items()}
         found.release()
         columns = grown
+
+
+def read_until_unchanged(
+    workspace: Workspace, source: Source, columns: SourceColumns, examined: list[ExaminedDelivery]
+) -> tuple[list[ExaminedDelivery], DeliveredRecords]:
+    """Reads the deliveries' records in these columns. Returns all deliveries too: some prove unreadable, or changed in the meantime.
+
+    The caller must release the records.
+    """
+    while True:
+        try:
+            return examined, records.read_delivered_records(
+                workspace.session, columns.source, examined, columns.schema, workspace.staging
+            )
+        except records.ChangedWhileRead:
+            examined = examine_deliveries(source, [item.delivery for item in examined])
+        except records.RefusedDeliveries as refused:
+            examined = [refused.judged(item) for item in examined]
 
 
 def _count_good_and_bad(kept: DataFrame, found: DeliveredRecords, some_left_out: bool) -> tuple[int, int]:
@@ -230,97 +240,15 @@ def _replace_quarantined_rows(
 
 
 def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:
-    """Counts again, from the files, the records that an earlier attempt must have left out: one that wrote bronze but no outcomes."""
-    if not _may_leave_out_records(workspace, source):
-        return {}
-    columns = current_source_columns(workspace, source)
-    while True:
-        try:
-            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
-        except records.ChangedWhileRead:  # nobody can count any more what was left out of such a file
-            examined = examine_deliveries(source, [item.delivery for item in examined])
-            continue
-        except records.RefusedDeliveries as refused:
-            examined = [refused.judged(item) for item in examined]
-            continue
-        try:
-            return {} if found.frame is None else drop_erased_and_old_records(workspace, source, found.frame)[1]
-        finally:
-            found.release()
+    """Counts again, from the files, the records that an earlier attempt must have left out: one that wrote bronze but no outcomes.
 
-
-def _may_leave_out_records(workspace: Workspace, source: Source) -> bool:
-    """Whether `drop_erased_and_old_records` can leave out anything of the source."""
-    if suppression.oldest_kept_instant(workspace.graph.sources[source.table]) is not None:
-        return True
-    names_people = source.subject is not None or bool(subjects.find_other_subject_columns(workspace.graph, source))
-    return names_people and not suppression_list.is_suppression_list_empty(workspace)
-
-
-def drop_erased_and_old_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    """Returns the records without those of erased people and those that are too old, and by delivery how many were left out.
-
-    If a table keeps facts without the person, an erased person's records stay as such facts.
+    Nobody can count any more what was left out of a file that has changed since.
     """
-    kept, gone = _drop_erased_records(workspace, source, parsed)
-    kept, gone = _blank_erased_other_cells(workspace, source, kept, gone)
-    return _drop_old_records(workspace, source, kept, gone)
-
-
-def _blank_erased_other_cells(
-    workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
-) -> tuple[DataFrame, dict[int, int]]:
-    """Replaces erased people's cells in others' records by NULL. Leaves out records that do not fit: they would be set aside as delivered."""
-    cells = subjects.find_other_subject_columns(workspace.graph, source)
-    if not cells or suppression_list.is_suppression_list_empty(workspace):
-        return rows, gone
-    at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
-    flagged = suppression.flag_suppressed_cells(workspace, rows, cells, at)
-    theirs = anonymised.is_any_true([F.col(anonymised.erased_cell_flag(name)) for name in cells])
-    found = flagged.where(theirs).groupBy("_delivery", F.col("_problem").isNotNull().alias("aside")).count().collect()
-    if not found:
-        return rows, gone
-    marked = flagged.where(~(theirs & F.col("_problem").isNotNull())).withColumn(
-        anonymised.CELL_MARK, F.when(theirs, F.lit(True))
-    )
-    aside = {row._delivery: row["count"] for row in found if row.aside}
-    return anonymised.empty_flagged_cells(marked, cells), {
-        number: gone.get(number, 0) + aside.get(number, 0) for number in {*gone, *aside}
-    }
-
-
-def _drop_old_records(
-    workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
-) -> tuple[DataFrame, dict[int, int]]:
-    declared = workspace.graph.sources[source.table]
-    before = suppression.oldest_kept_instant(declared)
-    if before is None:
-        return rows, gone
-    # The time is taken once for both uses: a record must not become too old between them.
-    old = F.coalesce(suppression.is_older_than_kept(declared, rows, before), F.lit(False))
-    counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
-    if not counted:
-        return rows, gone
-    return rows.where(~old), {number: gone.get(number, 0) + counted.get(number, 0) for number in {*gone, *counted}}
-
-
-def _drop_erased_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
-        return parsed, {}
-    subject = records.subject_key_column(source, parsed.columns)
-    at = suppression.row_instant_column(parsed, subjects.subject_time_expression(source))
-    gone = (
-        suppression.select_suppressed_rows(workspace, parsed, subject, source.domain, at).groupBy("_delivery").count().collect()
-    )
-    if not gone:
-        return parsed, {}
-    kept = suppression.exclude_suppressed_rows(workspace, parsed, subject, source.domain, at)
-    if anonymised.keeps_anonymised_facts(workspace.graph, source):
-        # A record that does not fit into bronze would be set aside as it was delivered.
-        theirs = suppression.select_suppressed_rows(workspace, parsed, subject, source.domain, at)
-        facts = anonymised.anonymise_rows(
-            theirs.where(F.col("_problem").isNull()), anonymised.anonymised_columns(workspace.graph, source) | {"_record"}
-        )
-        kept = kept.unionByName(facts, allowMissingColumns=True)
-        gone = theirs.where(F.col("_problem").isNotNull()).groupBy("_delivery").count().collect()
-    return kept, {row._delivery: row["count"] for row in gone}
+    left_out = LeftOutRecords.of_source(workspace, source)
+    if not left_out.may_occur:
+        return {}
+    _, found = read_until_unchanged(workspace, source, current_source_columns(workspace, source), examined)
+    try:
+        return {} if found.frame is None else left_out.take_out(found.frame)[1]
+    finally:
+        found.release()

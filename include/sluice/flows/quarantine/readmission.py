@@ -19,6 +19,7 @@ from sluice.declare.quoting import quote_column
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, table_shape
 from sluice.flows.bronze.apart import ingest_together_or_singly
+from sluice.flows.bronze.left_out_records import LeftOutRecords
 from sluice.flows.quarantine import settlement
 from sluice.flows.quarantine.settlement import LeavingEntries
 from sluice.flows.quarantine.staged_records import (
@@ -210,7 +211,7 @@ def _admit_fitting_records(
     workspace: Workspace, source: Source, staged: StagedFiles, parsed: DataFrame, report: FlowReport
 ) -> None:
     """Puts the records that fit now into bronze. parsed: the result of reading the staged files."""
-    kept, _ = intake.drop_erased_and_old_records(workspace, source, parsed)
+    kept, _ = LeftOutRecords.of_source(workspace, source).take_out(parsed)
     fine = F.col("_problem").isNull()
     judged = kept.select(*PROVENANCE, fine.alias("fine"), F.col("_rescued_data").isNotNull().alias("rescued")).collect()
     sound = _find_identifiable_records(staged, [(row._delivery, row._row) for row in parsed.select(*PROVENANCE).collect()])

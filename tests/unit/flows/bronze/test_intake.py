@@ -11,7 +11,7 @@ import pytest
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.flows.bronze import append, intake
+from sluice.flows.bronze import append, intake, left_out_records
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import FileState
 from sluice.ingest.reading.records import DeliveredRecords
@@ -47,7 +47,7 @@ def test_records_are_counted_again_if_anything_can_leave_them_out(
     monkeypatch.setattr(intake.records, "read_delivered_records", note_reading)
     for is_empty, expected in ((True, when_nobody_is_erased), (False, when_somebody_is)):
         read.clear()
-        monkeypatch.setattr(intake.suppression_list, "is_suppression_list_empty", lambda _, said=is_empty: said)
+        monkeypatch.setattr(left_out_records.suppression_list, "is_suppression_list_empty", lambda _, said=is_empty: said)
         assert intake._recount_suppressed_records(workspace, source, []) == {}
         assert bool(read) == expected
 
