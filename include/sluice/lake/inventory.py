@@ -106,12 +106,8 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
     found = read_file_inventory(path, now)
     due = _find_due_time(found, now, at_once)
     if (walk := _find_walk_time(found, now, at_once)) is not None and walk <= now:
-        since = (
-            f"{count_noun((now - found.walked_at).days, 'day')} ago" if found.walked_at else "longer ago than the log goes back"
-        )
-        return VacuumDecision(
-            True, f"in full, as {since} the last time" + (f": {found.unknown}" if found.unknown else ""), found, True, now
-        )
+        why = f"in full, as {_describe_last_walk(found, now)}" + (f": {found.unknown}" if found.unknown else "")
+        return VacuumDecision(True, why, found, True, now)
     if found.unknown:
         return VacuumDecision(False, f"{found.unknown}; it is walked again{_format_day(walk)}", found, due=due)
     if not found.expired:
@@ -126,6 +122,14 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
         f"after the first could go, {count_noun(late.days, 'day')} ago"
     )
     return VacuumDecision(False, why, found, due=due)
+
+
+def _describe_last_walk(found: FileInventory, now: datetime) -> str:
+    if found.walked_at is None:
+        return "longer ago than the log goes back the last time"
+    if found.walked_at > now:
+        return "the last time was by a clock that was ahead"
+    return f"{count_noun((now - found.walked_at).days, 'day')} ago the last time"
 
 
 def _describe_waiting_files(found: FileInventory) -> str:

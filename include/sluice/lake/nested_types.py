@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -80,15 +80,23 @@ def arrange_nested_fields(rows: DataFrame, table: StructType) -> DataFrame:
 
     Spark compares and joins structs by the positions of their fields, and a table has a field that came later last.
     """
-    there = {field.name: field.dataType for field in table}
-    moved = {
-        field.name: cast_by_field_names(quote_column(field.name), field.dataType, there[field.name])
-        for field in rows.schema
-        if field.name in there
-        and field.dataType.simpleString() != there[field.name].simpleString()
-        and not has_other_type(field.dataType, there[field.name])
-    }
+    given = {field.name: quote_column(field.name) for field in rows.schema}
+    arranged = arrange_nested_columns(given, rows.schema, table)
+    moved = {name: column for name, column in arranged.items() if column is not given[name]}
     return rows.withColumns(moved) if moved else rows
+
+
+def arrange_nested_columns(columns: Mapping[str, Column], schema: StructType, wanted: StructType) -> dict[str, Column]:
+    """Returns columns by name, those with their nested fields in another order than wanted in that order. schema: has their types."""
+    there, orders = ({field.name: field.dataType for field in one} for one in (schema, wanted))
+    return {
+        name: cast_by_field_names(column, there[name], orders[name])
+        if name in orders
+        and there[name].simpleString() != orders[name].simpleString()
+        and not has_other_type(there[name], orders[name])
+        else column
+        for name, column in columns.items()
+    }
 
 
 def cast_by_field_names(value: Column, there: DataType, wanted: DataType) -> Column:

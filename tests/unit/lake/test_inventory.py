@@ -315,7 +315,8 @@ def test_a_folder_that_was_walked_by_a_clock_ahead_of_now_is_walked_again(path: 
     write_deltalake(path, rows(200), mode="append")
     as_old(path, range(1), -1500)
     write_deltalake(path, rows(300), mode="append")
-    assert decide(path).in_full
+    decision = decide(path)
+    assert decision.in_full and decision.why == "in full, as the last time was by a clock that was ahead"
 
 
 def test_a_commit_by_a_clock_that_is_far_behind_hides_no_file(path: str) -> None:

@@ -23,7 +23,7 @@ from sluice.declare import (
     treat,
 )
 from sluice.errors import DeclarationError, SluiceError, UsageError
-from sluice.testing import run
+from sluice.testing import run, session
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -194,6 +194,21 @@ def test_a_view_that_every_run_refuses_is_refused_in_a_test(function: Any, messa
     seen = materialized_view(reads="latest", keys="device_id", name="seen")(function)
     with pytest.raises(DeclarationError, match=message):
         run(seen, latest=[(1, at(1), 80.0)])
+
+
+def test_the_session_of_tests_stays_the_active_one(spark: SparkSession) -> None:
+    below = materialized_view(reads="latest", keys="device_id", name="below", sql="SELECT device_id, rate FROM latest")
+    both = materialized_view(
+        reads=("below", "devices"),
+        keys="device_id",
+        name="both",
+        sql="SELECT b.device_id, b.rate, d.name FROM below AS b JOIN devices AS d ON b.device_id = d.device_id",
+    )
+    before = session()
+    devices = Source(name="devices", schema="device_id BIGINT, name STRING")
+    result = run(both, using=[below, devices], latest=[(1, at(1), 80.0)], devices=[(1, "left")])
+    assert [row["name"] for row in result.rows] == ["left"]
+    assert session() is before
 
 
 def test_a_view_that_reads_files_or_leaves_out_an_input_is_refused_in_a_test(spark: SparkSession, tmp_path: Path) -> None:

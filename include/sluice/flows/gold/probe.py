@@ -129,9 +129,12 @@ def _probe_input_reaches(
 def check_view_plan(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> None:
     """Raises DeclarationError for a view that no run follows: it asks for rows, reads a clock or what it does not declare, or leaves out an input.
 
-    Reads no data. inputs: their schemas by name, without technical columns.
+    Reads no data. inputs: their schemas by name, without technical columns. session: the active one afterwards, as before.
     """
-    _call_checked_view(session, view, inputs)
+    try:
+        _call_checked_view(session, view, inputs)
+    finally:
+        _make_active_again(session)
 
 
 def _call_checked_view(
@@ -150,6 +153,15 @@ def _call_checked_view(
     if unused:
         raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
     return leaves, result
+
+
+def _make_active_again(session: SparkSession) -> None:
+    """Makes a session the active one: whatever makes a frame in another session makes that one active."""
+    from pyspark.sql import SparkSession as AnySession
+
+    AnySession._activeSession = session
+    jvm: Any = session._jvm
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:

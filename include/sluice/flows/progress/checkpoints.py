@@ -26,8 +26,8 @@ _UNBOUNDED = "unbounded"
 _PROBE_RULES = "probe_rules"
 _PASSED = "passed"
 _READ_TYPES = "read_types"
-"""The keys in flow.json of a view's unbounded inputs, of the versions, by input, after which the stream of a checkpoint begins, and of the
-types of the columns that a silver table reads."""
+"""The keys in flow.json of a view's unbounded inputs, of the number of its probe's rules, of the versions, by input, after which the stream of
+a checkpoint begins, and of the types of the columns that a silver table reads."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ from sluice.quality import verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 MOST_KEPT_ROWS = 100_000
@@ -117,11 +118,14 @@ def _stream_outcomes(
 class FoldBatch:
     """What a scope brings to a table. good: its accepted rows, with their size. target: the table before them.
 
+    as_made: the columns of the accepted rows as the transform made them, before they got the table's order of nested fields.
+
     bounding, limits: the columns by which files are left out, and the ranges that the accepted rows lie in.
     """
 
     scope: DeliveryScope
     good: DataFrame
+    as_made: StructType
     target: DataFrame
     bounding: BoundingColumns
     limits: Limits
@@ -159,11 +163,11 @@ def fold_scope(
             report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
-        good = arrange_nested_fields(good, target.schema)
+        as_made, good = good.schema, arrange_nested_fields(good, target.schema)
         size = RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None)
-        changes = fill_empty_table(select_winning_rows(table, good), path, size.rows) if scope.everything else None
+        changes = fill_empty_table(select_winning_rows(table, good, as_made), path, size.rows) if scope.everything else None
         if changes is None:
-            batch = FoldBatch(scope, good, target, bounding, bounding.limits(found), size)
+            batch = FoldBatch(scope, good, as_made, target, bounding, bounding.limits(found), size)
             changes = _merge_batch(workspace, table, source, batch)
     report.batches += 1
     report.deliveries += len(scope.fresh)
@@ -172,14 +176,14 @@ def fold_scope(
 
 def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: FoldBatch) -> MergeCounts:
     """Merges what the rows of a batch change."""
-    scope, good, target = batch.scope, batch.good, batch.target
+    scope, good, target, as_made = batch.scope, batch.good, batch.target, batch.as_made
     path = workspace.path(table.name)
     if scope.everything:
         stored = log.read_table_state(path)
         at_most = None
         if stored is not None and stored.rows is not None:
             at_most = batch.size + RowsSize(stored.rows, None if stored.rows else 0)
-        operations = plan_replacing(workspace, table, source, select_winning_rows(table, good), target)
+        operations = plan_replacing(workspace, table, source, select_winning_rows(table, good, as_made), target)
         return merge_fold_operations(workspace, table, operations, batch.bounding, at_most)
     # The log is asked first, which needs no Spark job. A file that was delivered a thousand times has a thousand dead deliveries.
     held = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead)) if scope.dead else []
@@ -188,7 +192,7 @@ def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: F
     conflict = ~F.col("old._delivery").isin([*scope.fresh, *held]) if table.key_in_one_file else F.lit(False)
     if not held or lost.isEmpty():
         # No row is removed, so each operation is one of the rows that were made.
-        operations = plan_outranking(table, select_winning_rows(table, good), near, conflict)
+        operations = plan_outranking(table, select_winning_rows(table, good, as_made), near, conflict, as_made)
         return merge_fold_operations(workspace, table, operations, batch.bounding, batch.size)
     # In a change log the keys that lost a row are its target's: the key of a log's own row has a hash, which is another one if the code was
     # changed.
@@ -198,8 +202,8 @@ def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: F
     ):
         requarantine_rows_of_other_deliveries(workspace, table, source, rows, scope, keys)
         again = plan_keys_again(workspace, table, source, keys, rows, target)
-        rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
-        operations = again.unionByName(plan_outranking(table, rest, near, conflict))
+        rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys), as_made)
+        operations = again.unionByName(plan_outranking(table, rest, near, conflict, as_made))
         return merge_fold_operations(workspace, table, operations, batch.bounding)
 
 

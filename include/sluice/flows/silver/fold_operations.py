@@ -20,6 +20,7 @@ from sluice.flows.silver.scope import read_feeding_outcomes
 from sluice.flows.writing.difference import CONFLICT, join_old_and_new, null_safe_equality
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import tables
+from sluice.lake.nested_types import arrange_nested_columns
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.workspace import PROVENANCE, Workspace
 
@@ -50,13 +51,15 @@ def plan_replacing(
     return _select_operations(both, operation, old.columns)
 
 
-def plan_outranking(table: AnyTable, new: DataFrame, old: DataFrame, conflict: Column) -> DataFrame:
+def plan_outranking(
+    table: AnyTable, new: DataFrame, old: DataFrame, conflict: Column, as_made: StructType | None = None
+) -> DataFrame:
     """Returns the operations that add the rows `new`, one per key, to the rows `old`: of each key the higher precedence wins.
 
-    conflict: true if the old row (`old`, a struct) and a new one of its key contradict the declaration.
+    as_made: as in `select_winning_rows`. conflict: true if the old row (`old`, a struct) and a new one of its key contradict the declaration.
     """
-    content = _list_content_columns(old)
-    wins = row_precedence(table, "new", content, old.schema) > row_precedence(table, "old", content, old.schema)
+    content, order = _list_content_columns(old), as_made or old.schema
+    wins = row_precedence(table, "new", content, new.schema, order) > row_precedence(table, "old", content, old.schema, order)
     operation = (
         F
         .when(F.col("old").isNull(), INSERT)
@@ -91,24 +94,34 @@ def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[Deliv
     return both
 
 
-def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
-    """Returns one row per key. Of equal rows it takes the one whose provenance came first."""
+def select_winning_rows(table: Table[Any], rows: DataFrame, as_made: StructType | None = None) -> DataFrame:
+    """Returns one row per key. Of equal rows it takes the one whose provenance came first.
+
+    as_made: the columns as the transform made them, if the rows were arranged since. Ties go by its order of nested fields: the table's is the
+    order in which they came, which must decide nothing.
+    """
     content = _list_content_columns(rows)
     packed = rows.select(F.struct(*quote_columns(rows.columns)).alias("new"))
     keys = quote_columns(table.keys, "new")
-    order = [row_precedence(table, "new", content, rows.schema).desc(), F.col("new._delivery"), F.col("new._row")]
+    order = [
+        row_precedence(table, "new", content, rows.schema, as_made or rows.schema).desc(),
+        F.col("new._delivery"),
+        F.col("new._row"),
+    ]
     ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
     return ranked.where(F.col("_rank") == 1).select("new.*")
 
 
-def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema: StructType) -> Column:
+def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema: StructType, as_made: StructType) -> Column:
     """Returns the order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
+
+    schema: of the rows. as_made: as in `select_winning_rows`.
 
     NULL fields are left out of the content, because a column that comes later must not change the order of older rows. In a change log the
     content is part of the key, so its rows of one key are equal.
     """
     equal = change_log.is_change_log(table)
-    columns = {name: quote_column(name, side) for name in content}
+    columns = arrange_nested_columns({name: quote_column(name, side) for name in content}, schema, as_made)
     hashed = F.lit("") if equal else change_log.hash_row_content(columns, schema)
     sequence = [quote_column(table.sequence_by, side).alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))

@@ -34,7 +34,10 @@ def make_rows_of_keys_again(
     """
     live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
     made = make_judged_rows(workspace, table, source, live)
-    with persist_frame(select_rows_of_keys(table, made, keys, table.replayed_by)) as rows:
+    wanted = arrange_nested_fields(
+        keys, made.schema
+    )  # they come from the table, which has nested fields in the order in which they came
+    with persist_frame(select_rows_of_keys(table, made, wanted, table.replayed_by)) as rows:
         yield rows
 
 
@@ -51,7 +54,8 @@ def plan_keys_again(
 
     rows: what `make_rows_of_keys_again` yields. moving: as in `plan_replacing`.
     """
-    good = arrange_nested_fields(select_accepted_rows(table, rows), target.schema)
+    accepted = select_accepted_rows(table, rows)
+    good = arrange_nested_fields(accepted, target.schema)
     near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
     old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
-    return plan_replacing(workspace, table, source, select_winning_rows(table, good), old, moving)
+    return plan_replacing(workspace, table, source, select_winning_rows(table, good, accepted.schema), old, moving)
