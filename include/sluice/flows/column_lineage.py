@@ -34,6 +34,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows import plans
+from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.plans import input_read_by_node
 from sluice.flows.silver import made
 from sluice.flows.stateful.inputs import with_input_watermark
@@ -61,9 +62,9 @@ def trace_table_columns(
     preview = declared.kind.preview_rows
     if preview is None:
         raise declared.kind.lacking_function_error("preview_rows")
-    leaves = {name: session.createDataFrame(session.sparkContext.emptyRDD(), schema) for name, schema in inputs.items()}
+    leaves = {name: make_empty_placeholder(session, schema) for name, schema in inputs.items()}
     frame = preview(declared, leaves)
-    walk = _PlanWalk({int(plans.analyzed_plan(leaf).rdd().id()): name for name, leaf in leaves.items()})
+    walk = _PlanWalk({identify_placeholder(leaf): name for name, leaf in leaves.items()})
     inlined = plans.spark_jvm().org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
     plan = inlined.apply(plans.analyzed_plan(frame))
     walk.trace_node(plan)

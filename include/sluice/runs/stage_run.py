@@ -41,7 +41,7 @@ def record_stage_run(
     `work` raises; each of them once it is recorded, if it can be.
     """
     run = StageRun(workspace, request, at or datetime.now(UTC))
-    run.begin(towards_quiet)
+    run.begin_recording(towards_quiet)
     try:
         reports = run.carry_out(work)
     except SparkNeeded:  # nothing failed: a job does it, and what leads to a quiet pipeline stands
@@ -68,7 +68,7 @@ class StageRun:
         self._identity = open_lineage.StageIdentity(request.pipeline, request.stage, workspace.run, began, parent)
         self._mark: QuietMark | None = None
 
-    def begin(self, towards_quiet: bool) -> None:
+    def begin_recording(self, towards_quiet: bool) -> None:
         """Tells of the run's start, and looks at what a quiet pipeline is compared with, if the run may leave it quiet."""
         open_lineage.send_stage_start(self._workspace.settings, self._identity)
         self._mark = quiet_marking.begin_stage(self._workspace, self._request.stage) if towards_quiet else None
@@ -114,10 +114,10 @@ class StageRun:
         counted = spark_counters.count_jobs_by_flow(workspace.session, tags, self._jobs) if tags else {}
         for one in reports:
             one.spark = _add_what_there_is(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
-        report = self._summarize(reports, failed)
+        report = self._summarize_flows(reports, failed)
         used = spark_counters.measure_cpu_seconds(workspace.session)
         report[ledger.STAGE_CPU] = None if used is None or self._cpu is None else round(used - self._cpu, 2)
-        self._append(report, failed)
+        self._append_run_rows(report, failed)
         open_lineage.send_stage_end(workspace.settings, workspace.graph, self._identity, report["flows"], bool(failed), failed)
         durable_files.flush_run_output(workspace.settings)
         return report
@@ -126,9 +126,9 @@ class StageRun:
         """Records that the stage failed outside its flows; without an error, that it succeeded after such a failure."""
         failed = {} if error is None else {ledger.WHOLE_STAGE: error}
         reports = [FlowReport(flow=ledger.WHOLE_STAGE, layer=self._request.stage)]
-        self._append(self._summarize(reports, failed), failed)
+        self._append_run_rows(self._summarize_flows(reports, failed), failed)
 
-    def _summarize(self, reports: list[FlowReport], failed: Mapping[str, BaseException]) -> dict[str, Any]:
+    def _summarize_flows(self, reports: list[FlowReport], failed: Mapping[str, BaseException]) -> dict[str, Any]:
         request, seconds = self._request, (datetime.now(UTC) - self._began).total_seconds()
         report = summary.summarize_run(
             self._workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed
@@ -136,7 +136,7 @@ class StageRun:
         report[ledger.STAGE_STEPS] = self._times.rounded_seconds()
         return report
 
-    def _append(self, report: dict[str, Any], failed: Mapping[str, BaseException]) -> None:
+    def _append_run_rows(self, report: dict[str, Any], failed: Mapping[str, BaseException]) -> None:
         graph = self._workspace.graph
         code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph.datasets.values()}
         kinds = {flow: failures.name_failure(error) for flow, error in failed.items()}

@@ -40,7 +40,7 @@ from sluice.durable_files import PRIVATE
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
-from sluice.flows.gold.probe import check_view_plan
+from sluice.flows.gold.checked_view import check_view_plan
 from sluice.flows.silver import made
 from sluice.flows.silver.fold_operations import select_winning_rows
 from sluice.flows.writing import enforced

@@ -19,32 +19,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.quoting import quote_column, quote_identifier
-from sluice.errors import DeclarationError
 from sluice.flows import plans
+from sluice.flows.gold.checked_view import call_checked_view
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
 from sluice.flows.gold.through_joins import JoinedColumns, find_joined_columns
+from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.plans import (
     count_input_reads,
     find_used_columns,
     input_read_by_node,
     is_total_expression,
     keeps_equality,
-    refuse_unfollowed_reads,
 )
 from sluice.flows.writing.ranges import parse_truncation
 from sluice.step_times import PLANNING, measure_step
 
 if TYPE_CHECKING:
-    from pyspark import RDD
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -52,7 +50,6 @@ PROBE_RULES = 2
 """Count this up when the probe finds other bounds for the same view. Each view is then probed at its next run, though nothing came for it,
 and is recomputed once if its bounds are others: with wrong ones it may be wrong. flow.json has the number; it has none from before 2."""
 _MODULUS = 1_000_003
-_ASKED = "a row of a placeholder was asked for"
 _UNHASHED = ("map", "variant", "array", "struct")
 
 
@@ -111,8 +108,8 @@ def find_input_reaches(
 def _probe_input_reaches(
     session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
 ) -> dict[str, InputReach]:
-    leaves, result = _call_checked_view(session, view, inputs)
-    names = {_relation_id(leaf): name for name, leaf in leaves.items()}
+    leaves, result = call_checked_view(session, view, inputs)
+    names = {identify_placeholder(leaf): name for name, leaf in leaves.items()}
     optimised = result._jdf.queryExecution().optimizedPlan()
     bounding, needed = (
         _find_bounding_expressions(view, result, leaves, names, count_input_reads(optimised, names)),
@@ -124,58 +121,6 @@ def _probe_input_reaches(
     wanted = _order_column_sets(view, columns.values())
     joined = {name: find_joined_columns(result, _recognise_input(names, name), wanted) for name in unbounded}
     return {name: InputReach(one, times.get(name), needed.get(name, ()), joined.get(name)) for name, one in columns.items()}
-
-
-def check_view_plan(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> None:
-    """Raises DeclarationError for a view that no run follows: it asks for rows, reads a clock or what it does not declare, or leaves out an input.
-
-    Reads no data. inputs: their schemas by name, without technical columns. session: the active one afterwards, as before.
-    """
-    try:
-        _call_checked_view(session, view, inputs)
-    finally:
-        _make_active_again(session)
-
-
-def _call_checked_view(
-    session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
-) -> tuple[dict[str, DataFrame], DataFrame]:
-    """Returns placeholders for the inputs, and the view's frame over them. Errors are those of `check_view_plan`."""
-    asking = session.newSession()
-    asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
-    # A view that is always made anew in full is called only when all rows of its inputs are there.
-    rows = _make_empty_rows(asking) if view.recompute_rule.always_full else _make_untouchable_rows(asking)
-    leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
-    result = _call_view_on_placeholders(view, leaves)
-    analysed = plans.analyzed_plan(result)
-    refuse_unfollowed_reads(session, view.name, analysed)
-    unused = sorted(set(inputs) - count_input_reads(analysed, {_relation_id(leaf): name for name, leaf in leaves.items()}).keys())
-    if unused:
-        raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
-    return leaves, result
-
-
-def _make_active_again(session: SparkSession) -> None:
-    """Makes a session the active one: whatever makes a frame in another session makes that one active."""
-    from pyspark.sql import SparkSession as AnySession
-
-    AnySession._activeSession = session
-    jvm: Any = session._jvm
-    jvm.SparkSession.setActiveSession(session._jsparkSession)
-
-
-def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
-    """Returns the view's frame over placeholders. Raises DeclarationError if its transform asks for rows before it returns."""
-    try:
-        return view(*(leaves[name] for name in view.reads))
-    except (PySparkException, Py4JError) as error:
-        if _ASKED not in str(error):
-            raise
-    raise DeclarationError(
-        f"View '{view.name}' asks for rows while its transform is called, as count(), collect(), first() and a pivot without its values "
-        "do: where only a part of the view is recomputed, they would be that part's. Give the pivot its values, join the aggregate, "
-        'or declare recompute="full".'
-    )
 
 
 def _find_bounding_expressions(
@@ -223,27 +168,9 @@ def _prefer_key_columns(view: MaterializedView[Any], columns: dict[str, str]) ->
     return keys or columns
 
 
-def _make_empty_rows(session: SparkSession) -> RDD[Any]:
-    """Returns a frame without rows. It is not an empty local relation, which the optimiser would fold away with everything that reads it."""
-    return session.sparkContext.emptyRDD()
-
-
-def _make_untouchable_rows(session: SparkSession) -> RDD[Any]:
-    """Returns a frame that raises an error when its rows are asked for."""
-
-    def refuse(_: object, said: str = _ASKED) -> NoReturn:
-        raise RuntimeError(said)  # runs in a worker, which may not find this module
-
-    return session.sparkContext.parallelize([0], 1).map(refuse)
-
-
 def _make_unknown_value(session: SparkSession) -> Column:
     """Returns a value that the optimiser cannot know, and so can compute nothing with: a subquery over rows that nobody has read."""
-    return session.createDataFrame(_make_empty_rows(session), "unknown INT").agg(F.max("unknown")).scalar()
-
-
-def _relation_id(leaf: DataFrame) -> int:
-    return int(plans.analyzed_plan(leaf).rdd().id())
+    return make_empty_placeholder(session, "unknown INT").agg(F.max("unknown")).scalar()
 
 
 def _find_filter_arrivals(

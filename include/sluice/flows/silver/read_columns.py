@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.ingest.source import Source
 from sluice.flows import plans
+from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.progress import checkpoints
 from sluice.flows.silver.made import AnyTable, transform_source_rows
 from sluice.lake import log, table_frames
@@ -38,9 +39,8 @@ def record_read_columns(workspace: Workspace, table: AnyTable, source: Source) -
 
 def _find_read_columns(workspace: Workspace, table: AnyTable, bronze: StructType) -> set[str]:
     """Returns the columns of bronze that the table's rows and their verdicts are made from."""
-    # Not an empty local relation: the optimiser would fold it away with everything that reads it.
-    leaf = workspace.session.createDataFrame(workspace.session.sparkContext.emptyRDD().map(lambda row: row), bronze)
+    leaf = make_empty_placeholder(workspace.session, bronze)
     judged = verdicts.add_verdict_column(transform_source_rows(table, leaf), table.expectations)
     shaped = table.shape(judged) if table.shape else judged
-    relation = int(plans.analyzed_plan(leaf).rdd().id())
-    return {*plans.find_used_types(plans.optimized_plan(shaped), {relation: table.name}).get(table.name, {})}
+    names = {identify_placeholder(leaf): table.name}
+    return {*plans.find_used_types(plans.optimized_plan(shaped), names).get(table.name, {})}
