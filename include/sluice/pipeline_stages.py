@@ -39,7 +39,7 @@ class Stage:
     the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
     process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it may advance requests to erase
     people, so its report has their states. registers_names: after it, tables get their names in the catalog, if there is one.
-    without_spark: says of a workspace whether what there is to do now needs no Spark; None if it always does.
+    without_spark: says of a workspace whether the stage can do without Spark now; None if it always needs Spark.
     """
 
     name: str
@@ -86,6 +86,7 @@ KNOWN_LAYERS = (BRONZE, SILVER, GOLD)
 
 LAYERS = replace(
     _layer_stage("layers", "Layers: bronze to gold", "Brings all layers up to date, lowest first, in one Spark session."),
+    function=None,
     group=None,  # it would hold only this task
 )
 """The task of a pipeline with stages="together". It is no stage itself: its job runs the stages of the layers."""
@@ -95,7 +96,7 @@ DELETIONS = Stage(
     title="Propagate deletions",
     documentation="Removes the rows of erased people from all layers.",
     function=NamedFunction("sluice.runs.erasing:run_deletion_stage"),
-    without_spark=NamedFunction("sluice.runs.erasing:is_nobody_to_erase"),
+    without_spark=NamedFunction("sluice.runs.erasing:needs_no_spark_to_erase"),
     always_recorded=True,
     moves_erasures=True,
     registers_names=True,
@@ -105,7 +106,7 @@ OPTIMIZE = Stage(
     title="Optimize",
     documentation="Rewrites small files into large ones and lays them out by the declared columns.",
     function=NamedFunction("sluice.runs.execution.upkeep:run_optimize_stage"),
-    without_spark=NamedFunction("sluice.runs.execution.upkeep:is_optimized_without_spark"),
+    without_spark=NamedFunction("sluice.runs.execution.upkeep:needs_no_spark_to_optimize"),
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,
@@ -115,7 +116,7 @@ VACUUM = Stage(
     title="Vacuum",
     documentation="Removes data files that no table has needed for the pipeline's retention time.",
     function=NamedFunction("sluice.runs.execution.upkeep:run_vacuum_stage"),
-    without_spark=NamedFunction("sluice.runs.execution.upkeep:is_vacuumed_without_spark"),
+    without_spark=NamedFunction("sluice.runs.execution.upkeep:needs_no_spark_to_vacuum"),
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,

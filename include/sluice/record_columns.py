@@ -34,7 +34,7 @@ def make_record_schema(*declared: type, all_nullable: bool = False) -> pa.Schema
     ])
 
 
-def write_record_ddl(declared: type) -> str:
+def build_record_ddl(declared: type) -> str:
     """The columns that a class declares as Spark's DDL; each may be NULL."""
     return ", ".join(f"{name} {_KINDS[kind][1]}" for name, kind, _ in _list_columns(declared))
 

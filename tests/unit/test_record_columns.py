@@ -16,7 +16,7 @@ from sluice.ingest import ledger as deliveries
 from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
-from sluice.record_columns import list_object_columns, make_record_schema, write_record_ddl
+from sluice.record_columns import build_record_ddl, list_object_columns, make_record_schema
 from sluice.runs import ledger as runs
 from sluice.runs import summary
 from sluice.settings import Settings
@@ -110,7 +110,7 @@ def test_a_field_is_a_column_that_may_be_null_if_it_may_be_none_or_has_a_default
         pa.field("at", AT),
         pa.field("rows", NUMBER),
     ])
-    assert write_record_ddl(Listed) == "name STRING, at TIMESTAMP, rows BIGINT"
+    assert build_record_ddl(Listed) == "name STRING, at TIMESTAMP, rows BIGINT"
     assert make_record_schema(Listed, Noted, all_nullable=True).names == [
         "name",
         "at",

@@ -36,7 +36,7 @@ from sluice.privacy import suppression_list
 def propagate_deletions(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> list[FlowReport]:
     """Carries out every received request. follow: runs the flows above bronze.
 
-    only: the ids of the requests to carry out; the others wait, including those found in data. None means all. After a kill, simply run
+    only: the ids of the requests to carry out; the others wait, including those found in data; empty means all. After a kill, simply run
     it again. Raises SluiceError if a step cannot be done; the requests then keep their state.
     """
     records = workspace.records

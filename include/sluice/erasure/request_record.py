@@ -111,7 +111,7 @@ class ErasureRequest:
         return found[0] if found and self.state != RECEIVED else None
 
     @property
-    def certifications(self) -> tuple[datetime, ...]:
+    def certified_at(self) -> tuple[datetime, ...]:
         """When each of its certificates that say PASS was issued."""
         return tuple(datetime.fromisoformat(event.at) for event in self.history if event.state == CERTIFIED)
 
@@ -184,7 +184,7 @@ class ErasureRequest:
 
         An earlier certificate, which somebody requested by hand, is not the second scan.
         """
-        made, last = self.certifications, self.history[-1].state if self.history else None
+        made, last = self.certified_at, self.history[-1].state if self.history else None
         if self.state != CERTIFIED or self.is_lifted or self.is_withdrawn or last == NOT_SCANNED or not made:
             return None
         at = made[0] + SCANNED_AGAIN_AFTER
@@ -193,7 +193,7 @@ class ErasureRequest:
     @property
     def identifiers_kept_until(self) -> datetime | None:
         """Until when the second scan may need its identifiers. None if there will be none."""
-        return None if self.second_scan_at is None else self.certifications[0] + KEPT_AFTER
+        return None if self.second_scan_at is None else self.certified_at[0] + KEPT_AFTER
 
     def next_action(self, now: datetime, approval_needed: bool) -> NextAction | None:
         """What it needs next; None if it needs nothing, now or ever. Lifting ends the scans, and keeps no bytes of former versions."""
@@ -217,12 +217,17 @@ def list_erasure_requests(records: PipelineRecords) -> list[ErasureRequest]:
     return sorted(found, key=lambda request: (request.received_at, request.request))
 
 
+def list_request_ids(records: PipelineRecords) -> list[str]:
+    """The ids of the pipeline's requests."""
+    return sorted(path.stem for path in records.erasure_requests.glob("*.json"))
+
+
 def read_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
     """Returns a request as it is now. Raises UsageError with the nearest id."""
     path = records.erasure_requests / f"{request}.json"
     if not path.is_file():
-        known = [path.stem for path in records.erasure_requests.glob("*.json")]
-        raise UsageError(f"Pipeline '{records.pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
+        hint = nearest_name_hint(request, list_request_ids(records))
+        raise UsageError(f"Pipeline '{records.pipeline}' has no erasure request '{request}'.{hint}")
     return load_kept_request(path, _parse_stored_request)
 
 

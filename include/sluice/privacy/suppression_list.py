@@ -19,7 +19,7 @@ from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_table_snapshot, read_snapshot_rows
 from sluice.privacy import secrets
-from sluice.record_columns import write_record_ddl
+from sluice.record_columns import build_record_ddl
 
 if TYPE_CHECKING:
     from sluice.erasure.request_record import SuppressedIdentifier
@@ -43,7 +43,7 @@ class SuppressionEntry(NamedTuple):
     """The last delivery that had arrived when the entry was lifted."""
 
 
-SCHEMA = write_record_ddl(SuppressionEntry)
+SCHEMA = build_record_ddl(SuppressionEntry)
 FORMS = "sluice.canonicalForms"
 """The list's table property with the canonical forms of its entries, by domain. Domains that it lacks are in the form text."""
 

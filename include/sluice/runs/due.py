@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.erasure import searched_tables
-from sluice.erasure.request_record import ErasureRequest, NextAction, list_erasure_requests
+from sluice.erasure.request_record import ErasureRequest, NextAction, list_erasure_requests, list_request_ids
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
@@ -49,7 +49,7 @@ class DueRequests:
 
 
 def find_due_requests(records: PipelineRecords, now: datetime, asked: Collection[str] = ()) -> DueRequests:
-    """Returns what is due at an instant. asked: only these requests; none means all."""
+    """Returns what is due at an instant. asked: only these requests; empty means all."""
     found: dict[str, list[str]] = {name: [] for name in DueRequests.__dataclass_fields__}
     for one in list_erasure_requests(records):
         action = one.next_action(now, records.settings.erasure_approval)
@@ -95,17 +95,18 @@ def summarize_erasure_requests(
 
 def check_requests_exist(pipelines: Iterable[PipelineRecords], asked: Collection[str]) -> None:
     """Raises UsageError if no request of these pipelines has one of the ids."""
-    ids = [one.request for records in pipelines for one in list_erasure_requests(records)]
+    known = {records.pipeline: list_request_ids(records) for records in pipelines}
+    ids = [request for found in known.values() for request in found]
     for request in asked:
         if request not in ids:
-            raise UsageError(f"There is no request '{request}' in this pipeline.{nearest_name_hint(request, ids)}")
+            of_one = f" of pipeline '{next(iter(known))}'" if len(known) == 1 else ""
+            raise UsageError(f"There is no erasure request '{request}'{of_one}.{nearest_name_hint(request, ids)}")
 
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids belongs to a request of any pipeline."""
-    folders = [records.erasure_requests for records in list_pipeline_records(settings)]
-    return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
+    return {request for records in list_pipeline_records(settings) for request in list_request_ids(records)}.issuperset(asked)
 
 
 def _is_certified_on(one: ErasureRequest, now: datetime) -> bool:
-    return any(at.astimezone(UTC).date() == now.date() for at in one.certifications)
+    return any(at.astimezone(UTC).date() == now.date() for at in one.certified_at)

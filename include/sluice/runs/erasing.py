@@ -80,7 +80,7 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 
 
 def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
-    """Does what is due, under the held lease. asked: only these requests; none means all.
+    """Does what is due, under the held lease. asked: only these requests; empty means all.
 
     If a part fails, the removals and certificates of other people are still tried. Raises FlowsFailed at the end if a part failed or
     a scan found a person. StopRequested ends it at once.
@@ -172,8 +172,8 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     return run_erase_stage(Settings.current(), asked, requests, given.approved)
 
 
-def is_nobody_to_erase(workspace: Workspace) -> bool:
-    """Whether the stage `propagate_deletions` finds nothing that only Spark can do: no request, no source whose rows grow too old, no catalog."""
+def needs_no_spark_to_erase(workspace: Workspace) -> bool:
+    """Whether there is no request, no source whose rows grow too old, and no catalog to tell: only Spark does these."""
     return not (
         due.find_due_requests(workspace.records, datetime.now(UTC)).now
         or searched_tables.has_unseen_request_rows(workspace.settings, workspace.graph)

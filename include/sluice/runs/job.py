@@ -19,7 +19,7 @@ from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, find_stage_of_pipeli
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due, failures, name_registration, summary, vault_expiry
-from sluice.runs.stage_options import PLAIN, StageOptions
+from sluice.runs.stage_options import SCHEDULED, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
@@ -49,10 +49,10 @@ class JobRequest:
     airflow_run: str = ""
     wait: float = 0.0
     interval: Interval | None = None
-    options: StageOptions = PLAIN
+    options: StageOptions = SCHEDULED
 
     @property
-    def replayed(self) -> Interval | None:
+    def replay_interval(self) -> Interval | None:
         """The interval that a replay takes; None in any other mode."""
         return self.interval if self.mode == REPLAY.name else None
 
@@ -166,7 +166,7 @@ def open_leased_workspace(
         with measure_step(WAITING):
             held.enter_context(lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone))
         lock.write_lake_format(records)
-        yield Workspace(settings, graph, session, run, request.mode, request.replayed)
+        yield Workspace(settings, graph, session, run, request.mode, request.replay_interval)
 
 
 def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:

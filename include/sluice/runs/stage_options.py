@@ -34,5 +34,5 @@ class StageOptions:
     due: Callable[[Source | Dataset[Any]], bool] = is_always_due
 
 
-PLAIN = StageOptions()
+SCHEDULED = StageOptions()
 """What a scheduled run asks of its stages."""

@@ -113,7 +113,7 @@ class StageRun:
         tags = {one.flow: one.job_tags for one in reports if one.job_tags}
         counted = spark_counters.count_jobs_by_flow(workspace.session, tags, self._jobs) if tags else {}
         for one in reports:
-            one.spark = _add_what_there_is(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
+            one.spark = _add_cores_and_bytes(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
         report = self._summarize_flows(reports, failed)
         used = spark_counters.measure_cpu_seconds(workspace.session)
         report[ledger.STAGE_CPU] = None if used is None or self._cpu is None else round(used - self._cpu, 2)
@@ -148,7 +148,7 @@ def _is_failed_stage(graph: Graph, stage: str, error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, StopRequested) and stage in list_stage_names(graph.pipeline)
 
 
-def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:
+def _add_cores_and_bytes(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:
     """Adds to Spark's counts of a flow the numbers needed to judge them: cores, and the bytes of its inputs and its table. Empty stays empty."""
     if not counted or report.flow not in workspace.graph.stored:
         return counted

@@ -155,7 +155,7 @@ def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked:
     requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "by hand")
     later = NOW + timedelta(days=31)
     found = request_record.read_erasure_request(records, asked[0])
-    assert len(found.certifications) == 2 and due.find_due_requests(records, later).again == (asked[0],)
+    assert len(found.certified_at) == 2 and due.find_due_requests(records, later).again == (asked[0],)
     second = request_record.RequestEvent(later.isoformat(), request_events.CERTIFIED)
     requests.write_erasure_request(records, replace(found, history=(*found.history, second)))
     assert due.find_due_requests(records, later).again == ()

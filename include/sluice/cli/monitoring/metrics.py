@@ -176,7 +176,7 @@ def _requests_by_state(found: PipelineNumbers) -> Iterator[Sample]:
 
 
 def _certificate_age(found: PipelineNumbers) -> Iterator[Sample]:
-    issued = [at for one in found.requests for at in one.certifications]
+    issued = [at for one in found.requests for at in one.certified_at]
     if issued:
         yield {}, (found.now - max(issued)).total_seconds()
 

@@ -18,7 +18,7 @@ from sluice.lake.layout import measure_asked_questions
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
 from sluice.runs.planning.plan import decide_table_layouts
-from sluice.runs.stage_options import PLAIN
+from sluice.runs.stage_options import SCHEDULED
 from sluice.runs.status import removals
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -107,7 +107,7 @@ def vacuum(
         graph,
         request,
         lambda workspace: (
-            upkeep.vacuum_named_table(workspace, table) if table else upkeep.run_vacuum_stage(workspace, VACUUM.name, PLAIN)
+            upkeep.vacuum_named_table(workspace, table) if table else upkeep.run_vacuum_stage(workspace, VACUUM.name, SCHEDULED)
         ),
     )
     print_run_report(report, as_json)

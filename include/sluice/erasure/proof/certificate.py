@@ -122,7 +122,7 @@ def _build_certificate_record(
     control = _judge_control(records, request, found)
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hash_path)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
-    if verdict == PASS and not request.certifications:
+    if verdict == PASS and not request.certified_at:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
         vault.extend_vault_entry(records, request.request, datetime.now(UTC) + request_events.KEPT_AFTER)
     return {

@@ -52,7 +52,7 @@ class DiscoveryOptions:
     in_full: bool = False
 
 
-PLAIN = DiscoveryOptions()
+EVERYTHING_NEW = DiscoveryOptions()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Discovery:
 
 
 def discover_deliveries(
-    sources: Sequence[Source], landing: Location, deliveries: str, run: str, options: DiscoveryOptions = PLAIN
+    sources: Sequence[Source], landing: Location, deliveries: str, run: str, options: DiscoveryOptions = EVERYTHING_NEW
 ) -> Discovery:
     """Gives the next delivery number to each new, changed or missing file. A source that cannot be listed keeps no other from it.
 

@@ -30,7 +30,7 @@ class LayerUpdate:
         self.errors |= refused
         self.reports += [FlowReport(flow=name, layer=self.stage) for name in refused]
 
-    def run_level(self, level: list[Source | Dataset[Any]]) -> list[str]:
+    def run_flows_of_level(self, level: list[Source | Dataset[Any]]) -> list[str]:
         """Runs those flows of a level that are able to run and due. Returns their names, and those that this run does not concern."""
         able = [item for item in level if self._is_able(item) and self.due(item)]
         flows = [(item, flow) for item in able if (flow := choose_flow(self.workspace, item, self.chosen))]
@@ -45,15 +45,15 @@ class LayerUpdate:
         """Whether nothing failed that the flow needs: a source needs no other flow, and a table is left alone once any flow failed."""
         return item.name not in self.errors and (item.name in self.workspace.graph.sources or not self.errors)
 
-    def finish(self) -> list[FlowReport]:
+    def judge_and_report(self) -> list[FlowReport]:
         """Judges rules between tables, and records where columns come from. Returns the reports. Raises FlowsFailed if a flow or rule failed."""
-        self.errors |= table_rules.judge_reference_rules(self.workspace, self._succeeded())
-        column_tracing.record_column_lineage(self.workspace, self._succeeded())
+        self.errors |= table_rules.judge_reference_rules(self.workspace, self._list_succeeded_reports())
+        column_tracing.record_column_lineage(self.workspace, self._list_succeeded_reports())
         if self.errors:
             raise FlowsFailed(self.reports, self.errors)
         return self.reports
 
-    def _succeeded(self) -> list[FlowReport]:
+    def _list_succeeded_reports(self) -> list[FlowReport]:
         return [report for report in self.reports if report.flow not in self.errors]
 
 

@@ -21,8 +21,8 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     if stage == workspace.graph.pipeline.layer_names[0]:
         return update_lowest_layer(update)
     for level in group_independent_flows(workspace.graph, stage):
-        update.run_level(level)
-    return update.finish()
+        update.run_flows_of_level(level)
+    return update.judge_and_report()
 
 
 def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:

@@ -37,8 +37,8 @@ def update_lowest_layer(update: LayerUpdate) -> list[FlowReport]:
     discovered = discover_run_deliveries(workspace, update.chosen)
     update.note_refused_sources(discovered.refused)
     for level in settling.put_handover_sources_first(workspace, group_independent_flows(workspace.graph, update.stage)):
-        settling.end_handed_over_entries(workspace, update.run_level(level))
-    reports = update.finish()
+        settling.end_handed_over_entries(workspace, update.run_flows_of_level(level))
+    reports = update.judge_and_report()
     clean_sources(workspace, reports)
     for report in reports:
         report.notes += [*_note_missing_landing_folder(workspace, report.flow), *discovered.warnings.get(report.flow, ())]
@@ -48,7 +48,7 @@ def update_lowest_layer(update: LayerUpdate) -> list[FlowReport]:
 
 @measure_step(DISCOVERING)
 def discover_run_deliveries(workspace: Workspace, chosen: set[str]) -> Discovery:
-    """Discovers deliveries of every source that the run concerns. Raises the error if no source could be listed, else it is in the result."""
+    """Discovers deliveries of every source that the run concerns. Raises the first error if no source could be listed; others are in the result."""
     every = workspace.mode != REPLAY.name
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
     for source in sources:
@@ -62,9 +62,7 @@ def discover_run_deliveries(workspace: Workspace, chosen: set[str]) -> Discovery
         DiscoveryOptions(workspace.interval, in_full=workspace.mode != INCREMENT.name),
     )
     create_record_table(workspace.outcomes, ledger.OUTCOMES)
-    if found.refused and len(found.refused) == len(sources):
-        raise next(iter(found.refused.values()))
-    return found
+    return found.raise_first_refusal() if len(found.refused) == len(sources) else found
 
 
 def _note_missing_landing_folder(workspace: Workspace, flow: str) -> list[str]:

@@ -50,7 +50,7 @@ def run_flows_in_parallel(
     reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
     errors: dict[str, BaseException] = {}
 
-    def work(position: int) -> None:
+    def run_flow(position: int) -> None:
         item, flow = items[position]
         # Each flow has a session of its own, because the mark of its commits is set on the session.
         mine = workspace.within(workspace.session.newSession())
@@ -64,12 +64,12 @@ def run_flows_in_parallel(
         except Exception as error:
             errors[item.name] = error
 
-    def work_in_turn(position: int, tables: CountedWork, context: Context) -> None:
-        context.run(run_timed_flow, workspace, reports[position], lambda: work(position))
+    def run_flow_in_turn(position: int, tables: CountedWork, context: Context) -> None:
+        context.run(run_timed_flow, workspace, reports[position], lambda: run_flow(position))
         tables.advance()
 
     with count_work("tables", [item.name for item, _ in items]) as tables, ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
-        turns = [pool.submit(work_in_turn, position, tables, copy_context()) for position in range(len(items))]
+        turns = [pool.submit(run_flow_in_turn, position, tables, copy_context()) for position in range(len(items))]
     for turn in turns:
         turn.result()
     if errors:

@@ -156,7 +156,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     return min(began + kept, *ends, *due)
 
 
-def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
+def find_end_of_quiet_source(source: Source, began: datetime, path_of_table: Callable[[str], str]) -> datetime:
     """Returns when a source must be checked for records that grow too old and files to clean: once a day, or more often if they stay for less."""
     stay = [parse_duration(source.keep_for)] if source.keep_for else []
     stay += [timedelta(days=source.clean_after_days)] if source.clean_source != "keep" else []
@@ -167,20 +167,20 @@ def _next_look_for_old_rows(began: datetime, stay: Sequence[timedelta]) -> datet
     return began + min(timedelta(days=1), *(one / 24 for one in stay))
 
 
-def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
+def find_end_of_quiet_topic(source: Source, began: datetime, path_of_table: Callable[[str], str]) -> datetime:
     """Returns the present, because only the broker knows what is new."""
     return began
 
 
-def find_end_of_quiet_dataset(dataset: Dataset[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
+def find_end_of_quiet_dataset(dataset: Dataset[Any], began: datetime, path_of_table: Callable[[str], str]) -> datetime:
     """Returns when a dataset must be checked: some expectations on whole tables depend on the age of rows."""
     return began if any(rule.depends_on_time for rule in dataset.table_expectations) else NEVER
 
 
-def find_end_of_quiet_stream(stream: Windowed[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
+def find_end_of_quiet_stream(stream: Windowed[Any], began: datetime, path_of_table: Callable[[str], str]) -> datetime:
     """Returns when a stream must be checked: open windows are closed when nothing has come for a while."""
     from sluice.flows.stateful import idle
 
-    closed = idle.find_idle_time(stream, locate)
-    end = find_end_of_quiet_dataset(stream, began, locate)
+    closed = idle.find_idle_time(stream, path_of_table)
+    end = find_end_of_quiet_dataset(stream, began, path_of_table)
     return end if closed is None or closed <= began else min(end, closed)

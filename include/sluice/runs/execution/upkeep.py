@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def is_vacuumed_without_spark(workspace: Workspace) -> bool:
+def needs_no_spark_to_vacuum(workspace: Workspace) -> bool:
     """Whether no table must be vacuumed by walking its folder, and no erased person's bytes are due to go."""
     now = datetime.now(UTC)
     due_now = due.find_due_requests(workspace.records, now).now
@@ -121,7 +121,7 @@ def _join_flow_reports(paths: Mapping[str, str], turns: TableTurns, others: Sequ
             turns.note_new_versions(first, paths[first.flow])
 
 
-def is_optimized_without_spark(workspace: Workspace) -> bool:
+def needs_no_spark_to_optimize(workspace: Workspace) -> bool:
     """Whether delta-rs lays out all tables that need it now, or none does."""
     order = {one.name: one.zorder_by for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
     return all(

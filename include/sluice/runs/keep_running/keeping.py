@@ -157,15 +157,15 @@ class PipelineKeeper:
             self._news.forget()
         for layer in self._layers:
             if self._due(layer):
-                self._stage(layer, self._waits)
+                self._run_stage(layer, self._waits)
         if whole and (upkeep or self._news.deletions_wait()) and self._may(DELETIONS.name):
-            self._stage(DELETIONS.name)
+            self._run_stage(DELETIONS.name)
         if upkeep:
             self._next_upkeep = time.monotonic() + self._upkeep
             done = self._news.up_to_date()
             for stage in stages_after_layers():
                 if stage != DELETIONS:
-                    self._stage(stage.name)
+                    self._run_stage(stage.name)
             self._news.leave_out(done)
 
     def _due(self, layer: str) -> bool:
@@ -187,7 +187,7 @@ class PipelineKeeper:
         """Whether it is time to try a failed part again."""
         return name not in self._failing or time.monotonic() >= self._failing[name].until
 
-    def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = is_always_due) -> None:
+    def _run_stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = is_always_due) -> None:
         """Runs a stage, and notes what it did. Raises StopRequested."""
         if self.is_to_stop():
             raise StopRequested("stopped on request, between two stages")
