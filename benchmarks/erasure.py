@@ -68,8 +68,8 @@ class Bench:
 
     def __init__(self, root: Path, spark: SparkSession, rows: int, subjects: int) -> None:
         """Make it."""
-        from sluice.lake import tables
-        from sluice.lake.tables import TableShape
+        from sluice.lake import table_creation
+        from sluice.lake.table_creation import TableShape
         from sluice.lake.workspace import Workspace
         from sluice.settings import Settings, build_root_settings
 
@@ -77,10 +77,10 @@ class Bench:
         self.workspace: Workspace = Workspace(settings, declare_readings(), spark, "bench")
         self.path = self.workspace.path("heart_rate")
         columns = "device_id BIGINT, at TIMESTAMP, heartrate DOUBLE, _delivery BIGINT, _row BIGINT"
-        tables.create_table(
+        table_creation.create_table(
             spark,
             self.path,
-            TableShape(schema=tables.parse_ddl_schema(columns), comment="b", statistics=("at", "_delivery", "_row")),
+            TableShape(schema=table_creation.parse_ddl_schema(columns), comment="b", statistics=("at", "_delivery", "_row")),
         )
         every = spark.range(0, rows, 1, FILES).selectExpr(
             f"pmod(xxhash64(id), {subjects}) AS device_id",
@@ -125,9 +125,9 @@ class Bench:
         """All of the table anew, without them."""
         from pyspark.sql import functions as F
 
-        from sluice.lake import table_frames, tables
+        from sluice.lake import table_creation, table_frames
 
-        gone = tables.make_inline_frame(self.workspace.session, [(one,) for one in people], "device_id BIGINT")
+        gone = table_creation.make_inline_frame(self.workspace.session, [(one,) for one in people], "device_id BIGINT")
         rest = table_frames.read_table(self.workspace.session, self.path).join(F.broadcast(gone), "device_id", "left_anti")
         rest.write.format("delta").mode("overwrite").save(self.path)
 

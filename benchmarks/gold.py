@@ -31,7 +31,7 @@ from _spark_jobs import count_jobs_by_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
 
 MILLION = 1_000_000
 DEFAULT, FULL = [0.1, 1.0, 10.0], [0.1, 1.0, 10.0, 50.0]
@@ -133,13 +133,13 @@ class Bench:
     def _fill(self, ddl: dict[str, str]) -> None:
         from pyspark.sql import functions as F
 
-        from sluice.lake import tables
-        from sluice.lake.tables import TableShape
+        from sluice.lake import table_creation
+        from sluice.lake.table_creation import TableShape
 
         for name, text in ddl.items():
-            schema = tables.parse_ddl_schema(text)
+            schema = table_creation.parse_ddl_schema(text)
             first = tuple(column for column in ("time", "device_id") if column in schema.names)
-            tables.create_table(self.spark, self.path(name), TableShape(schema=schema, comment="", statistics=first))
+            table_creation.create_table(self.spark, self.path(name), TableShape(schema=schema, comment="", statistics=first))
         day, place = F.floor(F.col("id") / A_DAY), F.col("id") % A_DAY
         millis = int(TODAY.timestamp() * 1000) - day * 86_400_000 + SPACING * F.floor(place / DEVICES)
         rows = self.spark.range(0, self.days * A_DAY, 1, self.days).select(

@@ -26,7 +26,7 @@ from deltalake import write_deltalake
 from _options import BenchmarkOptions, PrintedLines
 from demonstrations.numbered_store import hold_record, name_object, running_numbered_store, tag_object, tell_written_second
 from sluice.declare import Source
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import discovery
 from sluice.locations import locate
 
@@ -52,7 +52,7 @@ def write_known_deliveries(path: str, known: int) -> None:
 
     for first in range(0, known, _TOGETHER):
         rows = list(describe(range(first, min(first + _TOGETHER, known))))
-        write_deltalake(path, pa.Table.from_pylist(rows, schema=ledger.DELIVERIES), mode="append")
+        write_deltalake(path, pa.Table.from_pylist(rows, schema=delivery_tables.DELIVERIES), mode="append")
 
 
 def read_highest_memory() -> int:

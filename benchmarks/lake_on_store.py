@@ -35,7 +35,7 @@ from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS, stages_after_layers
 from sluice.root_folders import build_root_variables
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 SHORT = {"rounds": 1, "pipeline": "bulk"}
@@ -103,7 +103,7 @@ def land_day(pipeline: str, number: int, scale: float) -> None:
 def read_tables(pipeline: str) -> dict[str, int]:
     """How many rows each table has."""
     records = PipelineRecords(Settings.current(), pipeline)
-    tables = {row["table"]: row["path"] for row in ledger.list_pipeline_tables(records)}
+    tables = {row["table"]: row["path"] for row in run_ledger.list_pipeline_tables(records)}
     return {
         name: open_table_snapshot(path).query_rows("SELECT count(*) AS n FROM t")["n"][0].as_py() for name, path in tables.items()
     }

@@ -20,7 +20,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.root_folders import build_root_variables
-from sluice.runs import ledger, quiet
+from sluice.runs import quiet, run_ledger
 from sluice.settings import Settings
 
 SHORT = {"rounds": 1}
@@ -32,7 +32,7 @@ def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | Non
     """The version of every table, and what the run ledger says of the layers' flows in the latest run."""
     graph = load_declaration_graph(settings, pipeline)
     versions = {one.name: log.latest_table_version(graph.location(settings, one.name)) for one in graph}
-    rows = ledger.read_run_ledger(PipelineRecords(settings, pipeline))
+    rows = run_ledger.read_run_ledger(PipelineRecords(settings, pipeline))
     latest = [row for row in rows if row["run"] == rows[-1]["run"] and row["stage"] in graph.pipeline.layer_names]
     return versions, {(row["stage"], row["flow"], row["state"]) for row in latest}
 

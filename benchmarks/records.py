@@ -25,11 +25,11 @@ from _options import BenchmarkOptions
 from _results import Medians
 from sluice import record_tables
 from sluice.entries import COUNTED, ENTRY
-from sluice.ingest.ledger import DELIVERIES, OUTCOMES
+from sluice.ingest.delivery_tables import DELIVERIES, OUTCOMES
 from sluice.open_tables import read_snapshot_rows
 from sluice.own_records import locate_record_beside
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.ledger import RUN_OBJECTS, RUNS
+from sluice.runs.run_ledger import RUN_OBJECTS, RUNS
 from sluice.settings import Settings
 
 SOURCES, STAGES, FLOWS = 9, 7, 8

@@ -37,7 +37,7 @@ from sluice.ingest.deliveries import discovery
 from sluice.lake import commit_history, log
 from sluice.lake.layout import decide_layout
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 SIZES: dict[str, list[int]] = {
@@ -111,11 +111,11 @@ def measure_deliveries(root: Path, size: int) -> Iterator[Measured]:
     row = {"pipeline": root.name, "stage": "bronze", "mode": "increment", "flow": "records", "state": "done", "seconds": 1.0}
     tens = [{**row, "run": f"r{number}"} for number in range(10)]
     several = [{**row, "run": f"r{number}"} for number in range(size - 10)]
-    ledger.append_run_rows(records, several)
+    run_ledger.append_run_rows(records, several)
     yield Measured(
-        "rows of the run ledger, ten more are recorded", size, measure_cpu(lambda: ledger.append_run_rows(records, tens), 5)
+        "rows of the run ledger, ten more are recorded", size, measure_cpu(lambda: run_ledger.append_run_rows(records, tens), 5)
     )
-    yield Measured("rows of the run ledger, all are read", size, measure_cpu(lambda: ledger.read_run_ledger(records)))
+    yield Measured("rows of the run ledger, all are read", size, measure_cpu(lambda: run_ledger.read_run_ledger(records)))
 
 
 def measure_commits(root: Path, size: int) -> Iterator[Measured]:

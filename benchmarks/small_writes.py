@@ -37,10 +37,10 @@ SCHEMA = "k BIGINT, who STRING, at TIMESTAMP, v DOUBLE"
 
 def make_table(spark: SparkSession, path: str, rows: int) -> None:
     """A table as flows make them, in four files."""
-    from sluice.lake import tables
+    from sluice.lake import table_creation
 
-    schema = tables.parse_ddl_schema(SCHEMA)
-    tables.create_table(spark, path, tables.TableShape(schema=schema, comment="", statistics=("k", "at")))
+    schema = table_creation.parse_ddl_schema(SCHEMA)
+    table_creation.create_table(spark, path, table_creation.TableShape(schema=schema, comment="", statistics=("k", "at")))
     make_rows(spark, 0, rows).repartition(4).write.format("delta").mode("append").save(path)
 
 
@@ -73,10 +73,10 @@ def make_writes(changed: int, rows: int) -> dict[str, Write]:
     """What is measured of a table of so many rows."""
     from sluice.flows.writing.difference import apply_merge_operations
     from sluice.flows.writing.ranges import BoundingColumns
-    from sluice.lake import commits, tables
+    from sluice.lake import commits, table_creation
     from sluice.lake.batch_sizes import RowsSize
 
-    bounding, appended = BoundingColumns(tables.parse_ddl_schema(SCHEMA), ("k",)), APPENDED[rows]
+    bounding, appended = BoundingColumns(table_creation.parse_ddl_schema(SCHEMA), ("k",)), APPENDED[rows]
 
     def merge(spark: SparkSession, path: str, seed: int) -> None:
         apply_merge_operations(spark, path, make_operations(spark, changed, rows, seed), ("k",), bounding, unique=True)

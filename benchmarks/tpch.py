@@ -37,7 +37,7 @@ from of_tpch.in_duckdb import DATABASE
 from of_tpch.queries import ALL_QUERIES, CHOSEN, SCALE, list_queries
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 SLUICE, PLAIN, DUCKDB = CONTESTANTS = ("Sluice", "plain Spark", "DuckDB")
@@ -102,7 +102,7 @@ class Round:
         self._note_flows(step, found)
 
     def _note_flows(self, step: str, found: Found) -> None:
-        rows = ledger.read_run_ledger(self.records)
+        rows = run_ledger.read_run_ledger(self.records)
         latest = [row for row in rows if row["run"] == rows[-1]["run"]]
         for stage in found.stages.contestants:
             found.stages.add(step, stage, sum(row["seconds"] or 0.0 for row in latest if row["stage"] == stage))

@@ -108,7 +108,7 @@ def append_day(path: str, table: GrowingTable, day: int) -> None:
 def lay_out_by_need(spark: SparkSession, path: str, table: GrowingTable) -> int:
     """What the stage does. Returns the bytes that were rewritten."""
     from sluice.lake.layout import decide_layout
-    from sluice.upkeep import lay_out_as_decided
+    from sluice.optimize import lay_out_as_decided
 
     decision = decide_layout(path, table.zorder)
     assert bool(decision.groups) == decision.needed, "a decision of whole partitions"

@@ -26,11 +26,11 @@ from tests.uncontrolled_erasures import uncontrolled  # noqa: F401  # a fixture
 from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.locations import locate, walk_folders
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.execution import stages
 from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings, build_root_settings
@@ -250,7 +250,7 @@ class Lakehouse:
 
     def outcomes(self) -> list[Mapping[str, Any]]:
         """The delivery ledger."""
-        return ledger.read_delivery_ledger(self.records)
+        return run_ledger.read_delivery_ledger(self.records)
 
     def versions(self) -> dict[str, int | None]:
         """The version of every table."""

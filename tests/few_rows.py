@@ -14,9 +14,9 @@ from deltalake import QueryBuilder
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sluice.flows.bronze import append
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.lake import small_writes
-from sluice.lake.tables import parse_ddl_schema
+from sluice.lake.table_creation import parse_ddl_schema
 from sluice.open_tables import open_delta_table
 from sluice.record_states import INGESTED
 
@@ -40,8 +40,8 @@ def append_delivery(workspace: Workspace, source: Source, delivery: int, rows: I
     append_rows(workspace.path(source.name), f"{source.ddl}, _delivery BIGINT, _file STRING, _row BIGINT", numbered)
     counts = {"rows": len(numbered), "read": len(numbered), "rescued": 0, "quarantined": 0, "suppressed": 0, "discarded": 0}
     outcome = {"delivery": delivery, "source": source.name, "file": file, "state": INGESTED, **counts, "run": workspace.run}
-    outcome |= dict.fromkeys(("modified_at", ledger.RECORDED), datetime.now(UTC))
-    ledger.append_delivery_ledger_rows(workspace.outcomes, [outcome], ledger.OUTCOMES, workspace.run)
+    outcome |= dict.fromkeys(("modified_at", delivery_tables.RECORDED), datetime.now(UTC))
+    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, [outcome], delivery_tables.OUTCOMES, workspace.run)
 
 
 def merge_rows(path: str, ddl: str, keys: Sequence[str], put: Iterable[Row], gone: Iterable[Row] = ()) -> None:

@@ -91,8 +91,8 @@ def commit_by_delta_rs(url: str, transactions: list[str]) -> tuple[list[str], li
     from deltalake import DeltaTable, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 
+    from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
     from sluice.stores.opening import delta_rs_storage_options
-    from sluice.stores.settling import settle_store_commit, store_commit_properties
 
     table = DeltaTable(url, storage_options=delta_rs_storage_options(url) | IMPATIENT_DELTA_RS)
     acknowledged, unknown = [], []

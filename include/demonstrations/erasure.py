@@ -28,7 +28,7 @@ from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.printable import count_noun, format_size
-from sluice.runs import job, ledger
+from sluice.runs import job, run_ledger
 from sluice.settings import Settings, build_root_settings, require_known_pipeline
 from sluice.spark_process import build_spark_environment
 
@@ -132,11 +132,11 @@ def _run_demo_stage(settings: Settings, console: Console, name: str, stage: str)
 
 def _choose_member(records: PipelineRecords) -> str:
     """The member who is in most tables: of those with workouts, the one with the most."""
-    known = ledger.read_table_rows(records, "completed_workouts")
+    known = run_ledger.read_table_rows(records, "completed_workouts")
     counts: dict[str, int] = {}
     for row in known:
         counts[str(row[KIND])] = counts.get(str(row[KIND]), 0) + 1
-    owners = {str(row[KIND]) for row in ledger.read_table_rows(records, "memberships")}
+    owners = {str(row[KIND]) for row in run_ledger.read_table_rows(records, "memberships")}
     able = [member for member in counts if member in owners]
     if not able:
         raise SluiceError("The made-up gym has no member with a device and a workout in so few days.")
@@ -145,13 +145,13 @@ def _choose_member(records: PipelineRecords) -> str:
 
 def count_member_rows(records: PipelineRecords, member: str) -> dict[str, int]:
     """How many rows of a member each table has, by the member's number and devices, as a query would return them."""
-    devices = {str(row["device_id"]) for row in ledger.read_table_rows(records, "memberships") if str(row[KIND]) == member}
+    devices = {str(row["device_id"]) for row in run_ledger.read_table_rows(records, "memberships") if str(row[KIND]) == member}
     wanted = {KIND: {member}, "device_id": devices}
     found = {}
-    for entry in ledger.list_pipeline_tables(records):
+    for entry in run_ledger.list_pipeline_tables(records):
         if entry["layer"] == "quarantine":
             continue
-        rows = ledger.read_table_rows(records, entry["table"])
+        rows = run_ledger.read_table_rows(records, entry["table"])
         found[entry["table"]] = sum(any(str(row.get(column)) in values for column, values in wanted.items()) for row in rows)
     return found
 
@@ -180,10 +180,10 @@ def _demo_environment(settings: Settings) -> dict[str, str]:
 
 
 def _run_erasure(records: PipelineRecords, console: Console, request: str) -> Mapping[str, Any]:
-    from sluice.runs import erasing, summary
+    from sluice.runs import erasure_jobs, summary
 
     started = time.monotonic()
-    report = erasing.run_erase_stage(records.settings, job.JobRequest(records.pipeline, ERASE.name), [request])
+    report = erasure_jobs.run_erase_stage(records.settings, job.JobRequest(records.pipeline, ERASE.name), [request])
     for row in report["requests"]:
         console.print(f"{summary.describe_request_standing(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
     return report
@@ -224,10 +224,10 @@ def print_member_rows(before: Mapping[str, int], after: Mapping[str, int]) -> No
 
 def print_erasure_steps(records: PipelineRecords, request: str) -> None:
     """Print a request's steps from the erasure ledger, one a line."""
-    from sluice.erasure import ledger
+    from sluice.erasure import erasure_ledger
 
     steps: dict[str, dict[str, Any]] = {}
-    for done in ledger.read_erasure_ledger(records):
+    for done in erasure_ledger.read_erasure_ledger(records):
         if done.request == request:
             step = steps.setdefault(done.step, {"step": done.step, "places": 0, "rows": 0, "files": 0})
             step["places"] += 1

@@ -42,7 +42,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.printable import count_noun
 from sluice.run_modes import INCREMENT
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.status.run_times import select_run_rows
 from sluice.settings import Settings
 
@@ -82,8 +82,8 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     print_tour_runs(console, runs)
     print_rule_failures(console, runs)
     print_quarantine_reasons(console, count_quarantined_by_reason(records))
-    print_table_versions(console, ledger.list_pipeline_tables(records))
-    print_rewritten_tables(console, ledger.read_run_ledger(records))
+    print_table_versions(console, run_ledger.list_pipeline_tables(records))
+    print_rewritten_tables(console, run_ledger.read_run_ledger(records))
     _print_maker_rows(records, console, maker)
     differs = _print_truth_comparison(records, console, maker)
     print_recompute_verdicts(console, runs[-1].compared())
@@ -187,9 +187,9 @@ def _print_truth_comparison(records: PipelineRecords, console: Console, maker: M
         console.print("\nThe maker of these deliveries does not know what the tables must hold.")
         return []
     truth = maker.expected(records.settings.truth / records.pipeline)
-    present = {found["table"] for found in ledger.list_pipeline_tables(records)}
+    present = {found["table"] for found in run_ledger.list_pipeline_tables(records)}
     verdicts = [
-        compare_with_truth(table, rows, ledger.read_table_rows(records, table) if table in present else [])
+        compare_with_truth(table, rows, run_ledger.read_table_rows(records, table) if table in present else [])
         for table, rows in truth.items()
     ]
     print_truth_verdicts(console, verdicts)
@@ -200,15 +200,15 @@ def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleT
     """Print the rows that the maker wants to show. TO_SHOW: a title, a table, and a query over it, in which its name is t."""
     if hasattr(maker, "TO_SHOW"):
         title, table, text = maker.TO_SHOW
-        present = {found["table"] for found in ledger.list_pipeline_tables(records)}
+        present = {found["table"] for found in run_ledger.list_pipeline_tables(records)}
         print_sample_rows(
-            console, title, query_delta_table(ledger.find_table_path(records, table), text) if table in present else []
+            console, title, query_delta_table(run_ledger.find_table_path(records, table), text) if table in present else []
         )
 
 
 def _print_sight(settings: Settings, console: Console, name: str) -> None:
     """Print where the time of the longest run went, and the path of the report page."""
-    rows = ledger.read_run_ledger(PipelineRecords(settings, name))
+    rows = run_ledger.read_run_ledger(PipelineRecords(settings, name))
     runs = [run for one in dict.fromkeys(row["run"] for row in rows) if (run := select_run_rows(rows, one)) is not None]
     if runs:
         longest = max(runs, key=lambda run: run.seconds)

@@ -50,9 +50,11 @@ class DataVersion:
 def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
     """The latest version with data by the table's log, read without a JVM; None if the table does not exist."""
     from sluice.lake import commit_history  # not at the top: it loads deltalake, and Airflow parses this module
-    from sluice.runs import ledger
+    from sluice.runs import run_ledger
 
-    found = [entry for entry in ledger.list_pipeline_tables(records) if entry["table"] == table and entry["layer"] != QUARANTINE]
+    found = [
+        entry for entry in run_ledger.list_pipeline_tables(records) if entry["table"] == table and entry["layer"] != QUARANTINE
+    ]
     data = commit_history.find_latest_data(found[0]["path"]) if found else None
     return DataVersion(data, found[0]["rows"]) if data else None
 

@@ -77,14 +77,14 @@ def _airflow_ui_address() -> str:
 
 def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     """The page as HTML; None if the pipeline does not exist. stage: a layer; any other stage shows all tables."""
-    from sluice.runs import ledger
+    from sluice.runs import run_ledger
 
     if pipeline not in list_pipeline_names(settings):
         return None
     records = PipelineRecords(settings, pipeline)
-    tables = [entry for entry in ledger.list_pipeline_tables(records) if entry["layer"] != QUARANTINE]
+    tables = [entry for entry in run_ledger.list_pipeline_tables(records) if entry["layer"] != QUARANTINE]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
-    runs = ledger.read_run_ledger(records)[::-1]
+    runs = run_ledger.read_run_ledger(records)[::-1]
     parts = [_render_table_history(entry, runs) for entry in of_layer or tables]
     body = "".join(parts) or "<p>There are no tables yet.</p>"
     title = escape(f"{pipeline}: {stage}" if of_layer else pipeline)

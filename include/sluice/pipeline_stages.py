@@ -14,7 +14,7 @@ from sluice.named_functions import NamedFunction
 
 if TYPE_CHECKING:
     from sluice.declare.pipeline import Pipeline
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
     from sluice.runs.stage_options import StageOptions
 
@@ -95,8 +95,8 @@ DELETIONS = Stage(
     name="propagate_deletions",
     title="Propagate deletions",
     documentation="Removes the rows of erased people from all layers.",
-    function=NamedFunction("sluice.runs.erasing:run_deletion_stage"),
-    without_spark=NamedFunction("sluice.runs.erasing:needs_no_spark_to_erase"),
+    function=NamedFunction("sluice.runs.erasure_jobs:run_deletion_stage"),
+    without_spark=NamedFunction("sluice.runs.erasure_jobs:needs_no_spark_to_erase"),
     always_recorded=True,
     moves_erasures=True,
     registers_names=True,

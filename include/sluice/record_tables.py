@@ -33,9 +33,9 @@ from sluice.errors import SluiceError
 from sluice.open_tables import LastCommit, find_commit, is_still_last, open_checked_table, open_table_to_change
 from sluice.own_records import DELIVERIES
 from sluice.printable import count_noun, format_size
+from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
-from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, REMOVED_UNTIL, RETENTION, STATISTICS, WALKED_AT
 
 RECORD_TABLES = (DELIVERIES, *entries.COUNTED)

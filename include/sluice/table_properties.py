@@ -37,7 +37,7 @@ RESTORED, RESTORED_AT = "sluice.restored", "sluice.restoredAt"
 """To which version a restored table was restored, and when."""
 
 INSTANTS = "sluice.instants"
-"""The format of instants in a table's files, once it is known for all of them: MICROSECONDS. See sluice.upkeep."""
+"""The format of instants in a table's files, once it is known for all of them: MICROSECONDS. See sluice.optimize."""
 
 MICROSECONDS = "microseconds"
 

@@ -17,14 +17,14 @@ from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
 from sluice.errors import SluiceError
 from sluice.lake import commit_history, commit_marks, log
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_locations
-from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
 from sluice.open_tables import keep_written_table, open_delta_table
 from sluice.pipeline_stages import VACUUM
 from sluice.printable import count_noun
-from sluice.stores.settling import load_listed_version
+from sluice.stores.commit_settling import load_listed_version
 from sluice.table_properties import REMOVED_UNTIL, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 from sluice.work_progress import count_work
 

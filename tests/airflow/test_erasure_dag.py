@@ -15,7 +15,7 @@ import pytest
 
 from sluice.erasure import request_events
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import due
+from sluice.runs import due_requests
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import DAG
@@ -247,7 +247,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda of: of.pipeline == "gym")
+    monkeypatch.setattr(due_requests, "may_hold_unseen_requests", lambda of: of.pipeline == "gym")
     found = dag.get_task(GYM).execute(context())
     assert (found["now"], found["asked_by_data"]) == ([], True)
     keep(A, request_events.LOGICALLY, 30, 1)
@@ -268,5 +268,5 @@ def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: An
         monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", answer)
         settings = Settings.current()
         waiting = [one.request for one in request_record.list_waiting_requests(PipelineRecords(settings, "gym"))]
-        assert tuple(waiting) == due.find_due_requests(PipelineRecords(settings, "gym"), NOW).erase
+        assert tuple(waiting) == due_requests.find_due_requests(PipelineRecords(settings, "gym"), NOW).erase
         assert waiting == ([B] if answer == "yes" else [A, B])

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
 
     row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
     note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
-    ledger.append_run_rows(PipelineRecords(checkout.settings, "gym"), [row | note])
+    run_ledger.append_run_rows(PipelineRecords(checkout.settings, "gym"), [row | note])
     for stage in ("gold", "optimize"):
         page = render_history_page(checkout.settings, "gym", stage) or ""
         assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 file" in page

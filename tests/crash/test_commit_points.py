@@ -54,7 +54,7 @@ def by_day(visit: DataFrame) -> DataFrame:
 
 POINTS = [
     ("sluice.flows.bronze.intake", "commits.append_rows"),
-    ("sluice.ingest.ledger", "append_delivery_ledger_rows"),
+    ("sluice.ingest.delivery_tables", "append_delivery_ledger_rows"),
     ("sluice.flows.bronze.intake", "accounting.build_outcome_rows"),
     ("sluice.flows.bronze.intake", "accounting.add_outcomes_to_report"),
     ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries"),
@@ -88,7 +88,7 @@ IN_ITS_WAY = [
     ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries", False),
     ("sluice.flows.bronze.intake", "commits.append_rows", False),
     ("sluice.flows.bronze.intake", "accounting.build_outcome_rows", False),
-    ("sluice.ingest.ledger", "append_delivery_ledger_rows", True),
+    ("sluice.ingest.delivery_tables", "append_delivery_ledger_rows", True),
     ("sluice.flows.bronze.intake", "accounting.add_outcomes_to_report", True),
     ("sluice.flows.silver.fold", "apply_merge_operations", True),
     ("sluice.flows.gold.view_batch", "apply_merge_operations", False),
@@ -156,8 +156,8 @@ def test_a_crash_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatc
     assert states == [(1, "ingested", 2, 1), (2, "ingested", 3, 1), (3, "ingested", 2, 0)]
 
 
-ON_DISK = (("sluice.lake.tables", "create_empty_table"), ("sluice.lake.rowless_commits", "complete_commit"))
-ON_STORE = ("sluice.lake.tables", "_build_table")
+ON_DISK = (("sluice.lake.table_creation", "create_empty_table"), ("sluice.lake.rowless_commits", "complete_commit"))
+ON_STORE = ("sluice.lake.table_creation", "_build_table")
 """How tables are made: on a disk through delta-rs, on a store by Spark."""
 FIRST_RUN = [
     pytest.param(module, function, after, marks=() if (module, function) == ON_DISK[1] and not after else pytest.mark.slow)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.crash
 
 POINTS = [
     ("sluice.privacy.suppression_list", "suppress_subjects"),
-    ("sluice.erasure.ledger", "record_erasure_step"),
+    ("sluice.erasure.erasure_ledger", "record_erasure_step"),
     ("sluice.erasure.steps.rows", "delete_by_merge"),
     ("sluice.flows.gold.view_batch", "apply_merge_operations"),
     ("sluice.ingest.landing.rewriting", "replace_rewritten_files"),

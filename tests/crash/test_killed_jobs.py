@@ -21,7 +21,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
 from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.lease import lock
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment, find_spark_properties_file
@@ -134,9 +134,9 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
         code, out, err = finish(submit(settings, stage, "--wait", "600"))
         assert code == 0, out + err
     for table, rows in maker.expected(settings.truth / "gym").items():
-        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(PipelineRecords(settings, "gym"), table)).equal, (
-            table
-        )
+        assert (
+            rows and compare_with_truth(table, rows, run_ledger.read_table_rows(PipelineRecords(settings, "gym"), table)).equal
+        ), table
 
 
 @pytest.mark.slow

@@ -17,13 +17,13 @@ from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job, stage_run
 from sluice.runs.execution import stages
-from sluice.runs.ledger import WHOLE_STAGE, has_failed_as_whole, read_run_ledger
 from sluice.runs.repair import lost_commits
+from sluice.runs.run_ledger import WHOLE_STAGE, has_failed_as_whole, read_run_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.settings import Settings
 
 pytestmark = [pytest.mark.crash, pytest.mark.on_store]

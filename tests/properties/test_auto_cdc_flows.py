@@ -20,7 +20,7 @@ from tests.properties.plain_cdc import Change, Key, Values
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake.report import FlowsFailed
+from sluice.lake.flow_report import FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings, build_root_settings

@@ -33,8 +33,8 @@ from tests.properties.plain_fold import (
 
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.ingest import ledger
-from sluice.lake.report import FlowsFailed
+from sluice.ingest import delivery_tables
+from sluice.lake.flow_report import FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings, build_root_settings
@@ -109,7 +109,7 @@ class Lake:
         """Number to (file, modification time)."""
         return {
             row["delivery"]: (row["file"], int(row["modified_at"].timestamp()))
-            for row in ledger.read_delivery_ledger_rows(self.workspace.deliveries)
+            for row in delivery_tables.read_delivery_ledger_rows(self.workspace.deliveries)
             if row["source"] == name and row["event"] == "delivered"
         }
 
@@ -177,7 +177,7 @@ def adds_up(lake: Lake, name: str, deliveries: list[Delivery]) -> None:
     """Every record of every delivery is in bronze or its quarantine, once, and the ledger says so."""
     expected = Counter((d.file, d.modified, len(d.rows), d.malformed) for d in deliveries)
     numbers = lake.deliveries(name)
-    outcomes = [row for row in ledger.read_delivery_ledger_rows(lake.workspace.outcomes) if row["delivery"] in numbers]
+    outcomes = [row for row in delivery_tables.read_delivery_ledger_rows(lake.workspace.outcomes) if row["delivery"] in numbers]
     assert Counter((*numbers[o["delivery"]], o["rows"], o["quarantined"]) for o in outcomes) == expected
     bronze = lake.rows(name, "_delivery", "_row", *NAMES)
     assert len({row[:2] for row in bronze}) == len(bronze)

@@ -37,7 +37,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
 from sluice.flows.progress import streams
 from sluice.lake import batch_sizes, log
-from sluice.lake.tables import make_inline_frame
+from sluice.lake.table_creation import make_inline_frame
 from sluice.runs.repair import restoring
 from sluice.settings import Settings
 from sluice.verification.verify import verify_tables

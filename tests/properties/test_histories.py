@@ -20,7 +20,7 @@ from tests.properties.plain_cdc import COLUMNS, Change, Extract, Interval, Key, 
 from sluice.declare.cdc import histories
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.probe import find_input_reaches
-from sluice.lake.tables import make_inline_frame
+from sluice.lake.table_creation import make_inline_frame
 
 pytestmark = pytest.mark.spark
 

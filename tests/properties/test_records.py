@@ -19,7 +19,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from sluice.declare import Source
-from sluice.ingest.files import opening
+from sluice.ingest.files import delivered_bytes
 from sluice.ingest.formats.json_documents import JsonDocumentSplitter
 from sluice.ingest.formats.json_exact import ExactJsonReader
 from sluice.ingest.formats.json_fast import count_object_lines
@@ -332,7 +332,7 @@ def test_where_blocks_end_does_not_matter(text: bytes, schema: pa.Schema, data: 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     pieces: Iterator[bytes] = iter([part for part in parts if part])
-    found = [row for block in opening.cut_at_line_ends(pieces) for row in read(source, schema, block)[0]]
+    found = [row for block in delivered_bytes.cut_at_line_ends(pieces) for row in read(source, schema, block)[0]]
     assert repr(found) == repr(read(source, schema, text)[0])
 
 

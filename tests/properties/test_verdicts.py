@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.quality import verdicts
 
 pytestmark = pytest.mark.spark
@@ -123,7 +123,7 @@ def counted(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFram
 def test_valid_and_quarantined_and_dropped_are_the_input(
     spark: SparkSession, rows: list[Row], sets: list[list[tuple[Expectation, Condition]]]
 ) -> None:
-    frame = tables.make_inline_frame(spark, [(n, *row) for n, row in enumerate(rows)], "n INT, a INT, b INT, s STRING")
+    frame = table_creation.make_inline_frame(spark, [(n, *row) for n, row in enumerate(rows)], "n INT, a INT, b INT, s STRING")
     declared = [[rule for rule, _ in rules] for rules in sets]
     every = functools.reduce(DataFrame.unionByName, (judged(frame, number, rules) for number, rules in enumerate(declared)))
     found = {(row.set, row.n): (row[verdicts.FAILED_RULES], row[verdicts.NULL_RULES], row.fate) for row in every.collect()}

@@ -24,9 +24,9 @@ from tests.few_rows import append_rows, merge_rows
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.lake import tables
-from sluice.lake.report import FlowsFailed
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.flow_report import FlowsFailed
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings, build_root_settings
@@ -333,8 +333,8 @@ class Inputs:
         self.workspace, self.random = workspace, random
         self.rows: dict[str, dict[Row, Row]] = {}
         for name, ddl in INPUTS.items():
-            shape = TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=IDENTITY[name])
-            tables.create_table(workspace.session, workspace.path(name), shape)
+            shape = TableShape(schema=table_creation.parse_ddl_schema(ddl), comment="", statistics=IDENTITY[name])
+            table_creation.create_table(workspace.session, workspace.path(name), shape)
             self.rows[name] = {self._key(name, row): row for row in (self._row(name) for _ in range(14))}
             append_rows(workspace.path(name), ddl, self.rows[name].values())
 
@@ -352,16 +352,16 @@ class Inputs:
 
     def _write(self, name: str, gone: list[Row], put: dict[Row, Row]) -> None:
         path, keys = self.workspace.path(name), IDENTITY[name]
-        names = tables.parse_ddl_schema(INPUTS[name]).names
+        names = table_creation.parse_ddl_schema(INPUTS[name]).names
         dead = [tuple(dict(zip(keys, key, strict=True)).get(column) for column in names) for key in gone]
         if dead or put:
             merge_rows(path, INPUTS[name], keys, put.values(), dead)
 
     def _frame(self, name: str, rows: list[Row]) -> DataFrame:
-        return tables.make_inline_frame(self.workspace.session, rows, INPUTS[name])
+        return table_creation.make_inline_frame(self.workspace.session, rows, INPUTS[name])
 
     def _key(self, name: str, row: Row) -> Row:
-        names = tables.parse_ddl_schema(INPUTS[name]).names
+        names = table_creation.parse_ddl_schema(INPUTS[name]).names
         return tuple(row[names.index(key)] for key in IDENTITY[name])
 
     def _row(self, name: str) -> Row:

@@ -24,7 +24,7 @@ from orchestration.local import LOGIN, LocalAirflow, local_airflow_password
 from orchestration.rest.client import Client
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.status.column_lineage import write_column_lineage
+from sluice.runs.status.column_lineage_record import write_column_lineage
 
 pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarnings("default")]
 

@@ -25,7 +25,7 @@ from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import job, ledger
+from sluice.runs import job, run_ledger
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -80,7 +80,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
     for stage in LAYERS:
         job.run_recorded_stage(gym.settings, job.JobRequest("gym", stage))
     graph = load_declaration_graph(gym.settings, "gym")
-    member = str(ledger.read_table_rows(records, "completed_workouts")[0]["user_id"])
+    member = str(run_ledger.read_table_rows(records, "completed_workouts")[0]["user_id"])
     asked = receiving.receive_erasure_request(gym.settings, graph, [Identifier("user_id", member)]).request
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
@@ -94,9 +94,9 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
             client.trigger("erasure", "approved", {"requests": [asked]})
             answer(client, "approved", "Approve")
         else:
-            from sluice.runs import erasing
+            from sluice.runs import erasure_jobs
 
-            erasing.approve_requests(records, [asked])
+            erasure_jobs.approve_requests(records, [asked])
             client.trigger("erasure", "approved", {"requests": [asked]})
         assert ended(client, "erasure", "approved", 900) == "success", states(client, "approved")
         # A second that the bytes had to wait may not have been over yet.
@@ -111,7 +111,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
     assert done.state == request_events.CERTIFIED, [vars(event) for event in done.history]
     assert certificate.read_certificates(records, asked)[-1].verdict == certificate.PASS
     for name in ("events", "members_history", "completed_workouts"):
-        assert member not in {str(row.get("user_id")) for row in ledger.read_table_rows(records, name)}
+        assert member not in {str(row.get("user_id")) for row in run_ledger.read_table_rows(records, name)}
     kept = what_airflow_keeps(gym)
     assert asked in kept, "or this looks into nothing"
     assert member not in words(kept)

@@ -42,7 +42,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.schedule_intervals import data_intervals_starting_within
 from sluice.erasure import receiving
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
@@ -83,9 +83,9 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Checkout) -> None:
         unpause(client, "gym")
         run_to_end(client, "gym", seconds=400)
         land(gym, 1)
-        subject = str(ledger.read_table_rows(records, "device_day")[0]["device_id"])
+        subject = str(run_ledger.read_table_rows(records, "device_day")[0]["device_id"])
         graph = load_declaration_graph(gym.settings, "gym")
-        worn = [row for row in ledger.read_table_rows(records, "memberships") if str(row["device_id"]) == subject]
+        worn = [row for row in run_ledger.read_table_rows(records, "memberships") if str(row["device_id"]) == subject]
         person = {subject, *(str(row[name]) for row in worn for name in ("user_id", "mac_address"))}
         receiving.receive_erasure_request(gym.settings, graph, [subject], "device_id")
 
@@ -112,7 +112,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Checkout) -> None:
     assert {name.rpartition(" ")[0] for _, _, name in written} == {first.run, second.run, "increment"}
     for (_, end, one), (start, _, other) in itertools.pairwise(written):
         assert end <= start, f"{one} and {other} ran side by side"
-    modes = {(row["mode"], row["stage"]) for row in ledger.read_run_ledger(records)}
+    modes = {(row["mode"], row["stage"]) for row in run_ledger.read_run_ledger(records)}
     assert ("replay", "silver") in modes
 
     # From the device the erasure went to the member, and to all that is the member's.
@@ -122,9 +122,9 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Checkout) -> None:
     }
     kept["member_bins"] = member_bins(kept["members"])
     for table, rows in kept.items():
-        verdict = compare_with_truth(table, rows, ledger.read_table_rows(records, table))
+        verdict = compare_with_truth(table, rows, run_ledger.read_table_rows(records, table))
         assert rows and verdict.equal, verdict
-    assert subject not in {str(row["device_id"]) for row in ledger.read_table_rows(records, "readings")}
+    assert subject not in {str(row["device_id"]) for row in run_ledger.read_table_rows(records, "readings")}
 
 
 def driver(stage: str) -> list[psutil.Process]:
@@ -182,4 +182,4 @@ def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Check
 
 
 def rows_of(gym: Checkout, stage: str) -> list[dict[str, Any]]:
-    return [row for row in ledger.read_run_ledger(PipelineRecords(gym.settings, "gym")) if row["stage"] == stage]
+    return [row for row in run_ledger.read_run_ledger(PipelineRecords(gym.settings, "gym")) if row["stage"] == stage]

@@ -30,7 +30,7 @@ from pipelines.gym import maker
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
@@ -156,7 +156,7 @@ def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Checkout, client:
 
 def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Checkout, seen: Seen) -> None:
     key = CANARIES["the key of pseudonyms, of Airflow's secret back end"].encode()
-    members = ledger.read_table_rows(PipelineRecords(gym.settings, "gym"), "member_keys")
+    members = run_ledger.read_table_rows(PipelineRecords(gym.settings, "gym"), "member_keys")
     assert members and all(row["pseudonym"] == compute_pseudonym(key, "member", str(row["user_id"])) for row in members)
     assert not (gym.settings.secrets / "pseudonym.key").exists()
     assert any("SLUICE_SECRETS_GIVEN" in told for told in seen.of_spark.values())

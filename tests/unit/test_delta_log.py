@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from sluice import delta_log
 from sluice.delta_log import DamagedLog, check_table_logs, checksum_file_path, find_log_damage
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.lake import commit_history, log
 from sluice.open_tables import open_checked_table
 from sluice.record_tables import create_record_table
@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "lake" / "gym" / "_sluice" / "deliveries"
     create_record_table(str(path), NUMBERS)
     for number in (1, 2):
-        ledger.append_delivery_ledger_rows(str(path), [{"number": number}], NUMBERS, "run")
+        delivery_tables.append_delivery_ledger_rows(str(path), [{"number": number}], NUMBERS, "run")
     return path
 
 
@@ -84,7 +84,7 @@ def test_a_last_commit_that_was_lost_is_refused_with_the_table_the_file_and_the_
         with pytest.raises(DamagedLog):
             reads(str(table))
     with pytest.raises(DamagedLog):
-        ledger.read_delivery_ledger_rows(str(table))
+        delivery_tables.read_delivery_ledger_rows(str(table))
 
 
 def test_without_the_look_an_empty_commit_passes_for_one_that_did_nothing(table: Path) -> None:
@@ -95,12 +95,12 @@ def test_without_the_look_an_empty_commit_passes_for_one_that_did_nothing(table:
 def test_a_commit_that_is_missing_between_others_and_an_empty_one_behind_a_checkpoint_are_found(table: Path) -> None:
     for _ in range(2):
         DeltaTable(str(table)).create_checkpoint()
-        ledger.append_delivery_ledger_rows(str(table), [{"number": 3}], NUMBERS, "run")
+        delivery_tables.append_delivery_ledger_rows(str(table), [{"number": 3}], NUMBERS, "run")
     commit(table, 1).write_bytes(b"")
     assert damages(table) == ["_delta_log/1.json is empty"]
     commit(table, 1).unlink()  # as Delta removes what is older than a checkpoint
     assert damages(table) == []
-    ledger.append_delivery_ledger_rows(str(table), [{"number": 4}], NUMBERS, "run")
+    delivery_tables.append_delivery_ledger_rows(str(table), [{"number": 4}], NUMBERS, "run")
     commit(table, 4).unlink()
     assert damages(table) == ["_delta_log/4.json is missing, and later commits are there"]
 

@@ -17,7 +17,7 @@ from sluice.ingest.landing import rewriting
 from sluice.kept_files import KeptFileDamaged
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import due
+from sluice.runs import due_requests
 from sluice.runs.execution import clones
 from sluice.runs.lease import lock
 from sluice.settings import Settings
@@ -34,7 +34,7 @@ READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "lake.json": ("the format of the lake", lambda at: lock.check_lake_format(PipelineRecords(at, "gym"))),
     "erasure_requests/0a1b.json": (
         "a request to erase somebody",
-        lambda at: due.find_due_requests(PipelineRecords(at, "gym"), datetime.now(UTC)),
+        lambda at: due_requests.find_due_requests(PipelineRecords(at, "gym"), datetime.now(UTC)),
     ),
     "erasure_requests/0a1b.json ": (
         "a request to erase somebody",
@@ -101,7 +101,7 @@ def test_what_can_be_found_out_again_stops_nothing(settings: Settings, content: 
     damaged(settings, "erasure_requests/.asked", content)
     assert not searched_tables.read_searched_tables(PipelineRecords(settings, "gym"))
     if content != "{}":
-        assert due.may_hold_unseen_requests(PipelineRecords(settings, "gym")), "everywhere is looked again"
+        assert due_requests.may_hold_unseen_requests(PipelineRecords(settings, "gym")), "everywhere is looked again"
 
 
 def test_a_new_lake_is_marked_whole(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sluice import pipeline_stages
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, UsageError
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.named_functions import NamedFunction
 from sluice.pipeline_records import PipelineRecords

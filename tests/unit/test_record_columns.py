@@ -11,20 +11,19 @@ import pyarrow as pa
 import pytest
 
 from sluice import flow_findings
-from sluice.erasure import ledger as erasures
-from sluice.ingest import ledger as deliveries
-from sluice.lake.report import FlowReport
+from sluice.erasure import erasure_ledger
+from sluice.ingest import delivery_tables
+from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.record_columns import build_record_ddl, list_object_columns, make_record_schema
-from sluice.runs import ledger as runs
-from sluice.runs import summary
+from sluice.runs import run_ledger, summary
 from sluice.settings import Settings
 
 TEXT, NUMBER, AT = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 KEPT: dict[str, tuple[pa.Schema, str, dict[pa.DataType, str]]] = {
     "deliveries": (
-        deliveries.DELIVERIES,
+        delivery_tables.DELIVERIES,
         "delivery source file event",
         {
             NUMBER: "delivery size device",
@@ -33,7 +32,7 @@ KEPT: dict[str, tuple[pa.Schema, str, dict[pa.DataType, str]]] = {
         },
     ),
     "outcomes": (
-        deliveries.OUTCOMES,
+        delivery_tables.OUTCOMES,
         "delivery source file state",
         {
             NUMBER: "delivery rows rescued quarantined suppressed batch read discarded entry",
@@ -42,12 +41,12 @@ KEPT: dict[str, tuple[pa.Schema, str, dict[pa.DataType, str]]] = {
         },
     ),
     "erasure": (
-        erasures.SCHEMA,
+        erasure_ledger.SCHEMA,
         "request table step at",
         {TEXT: "request table step", AT: "at", NUMBER: "rows files entry"},
     ),
     "runs": (
-        runs.RUNS,
+        run_ledger.RUNS,
         "",
         {
             TEXT: "run pipeline stage mode flow state rules quarantine_reasons note airflow_run fingerprint null_rules rules_version "
@@ -82,8 +81,8 @@ def test_every_finding_of_a_flow_is_in_its_summary_and_in_the_run_ledger(setting
     flow = summary.summarize_flow(report)
     assert {*flow} == {*flow_findings.FLOW_FINDINGS, "layer", "note"}
     records = PipelineRecords(settings, "shop")
-    runs.append_run_rows(records, [flow])
-    (row,) = runs.read_run_ledger(records)
+    run_ledger.append_run_rows(records, [flow])
+    (row,) = run_ledger.read_run_ledger(records)
     assert {name: row[name] for name in flow_findings.FLOW_FINDINGS} == {name: flow[name] for name in flow_findings.FLOW_FINDINGS}
 
 

@@ -31,7 +31,7 @@ from orchestration.ui import SparkLog
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.pipeline_stages import ERASE
-from sluice.runs import due
+from sluice.runs import due_requests
 from sluice.settings import Settings, list_pipeline_names
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ class DueOperator(BaseOperator):
         asked = frozenset(context["params"].get("requests") or ())
         if asked:
             _refuse_unknown_request_ids(records.settings, asked)
-        for one in due.find_requests_to_alert(records, now):
+        for one in due_requests.find_requests_to_alert(records, now):
             alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.deadline, now)
-        found = due.find_due_requests(records, now, asked)
+        found = due_requests.find_due_requests(records, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
-        by_data = not asked and due.may_hold_unseen_requests(records)
+        by_data = not asked and due_requests.may_hold_unseen_requests(records)
         if not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
         return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
@@ -113,7 +113,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
 def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> None:
     """Raises for an id that no request has. Each pipeline's task searches all pipelines: otherwise no task would report an unknown id."""
     try:
-        due.check_requests_exist(list_pipeline_records(settings), asked)
+        due_requests.check_requests_exist(list_pipeline_records(settings), asked)
     except UsageError as error:
         raise AirflowFailException(str(error)) from None
 

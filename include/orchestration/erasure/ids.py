@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from sluice.errors import UsageError
-from sluice.runs import due
+from sluice.runs import due_requests
 from sluice.settings import Settings
 
 DAG_ID = "erasure"
@@ -53,7 +53,7 @@ def holds_only_request_ids(conf: Any) -> bool:
         return False
     if not all(isinstance(one, str) and re.search(REQUEST, one) for one in conf["requests"]):
         return False
-    return not conf["requests"] or due.all_requests_exist(Settings.current(), conf["requests"])
+    return not conf["requests"] or due_requests.all_requests_exist(Settings.current(), conf["requests"])
 
 
 def refuse_identifiers_in_arguments(arguments: Sequence[str]) -> None:

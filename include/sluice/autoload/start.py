@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
 
-from sluice.autoload import checkpoint, options, targets
+from sluice.autoload import autoload_target, checkpoint, options
+from sluice.autoload.autoload_target import AutoloadTarget
 from sluice.autoload.checkpoint import AutoloadPaths, CheckpointPurpose
-from sluice.autoload.targets import AutoloadTarget
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
@@ -20,13 +20,13 @@ from sluice.delivery_rows import RECORDED
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import accounting, append
 from sluice.flows.bronze.table_shape import bronze_table_shape
-from sluice.ingest import ledger, schema_log
+from sluice.ingest import delivery_tables, schema_log
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.landing import cleaning
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE
 from sluice.record_tables import create_record_table, has_many_small_files, join_small_files
@@ -57,18 +57,18 @@ def autoload_to_table(
     Returns at once; `awaitTermination()` waits until everything that is there now is in the table. Call it again when there is more.
     Raises UsageError for a wrong argument, LeaseHeld while another run has the checkpoint directory.
     """
-    caller = targets.find_active_session()
+    caller = autoload_target.find_active_session()
     data, folder = (
-        targets.resolve_local_folder(data_source, "data_source"),
-        targets.resolve_local_folder(checkpoint_directory, "checkpoint_directory"),
+        autoload_target.resolve_local_folder(data_source, "data_source"),
+        autoload_target.resolve_local_folder(checkpoint_directory, "checkpoint_directory"),
     )
-    target = targets.find_autoload_target(caller, str(table_name))
+    target = autoload_target.find_autoload_target(caller, str(table_name))
     known = checkpoint.read_checkpoint_purpose(folder)
     source = options.build_autoload_source(known.source if known else target.short, data.name, source_format, options_)
     if not data.is_dir():
         raise UsageError(f"autoload_to_table: there is no folder {data} (data_source). Create it and put files there.")
     _refuse_nested_folders(data, folder, target.path)
-    session = targets.open_sibling_session(caller)
+    session = autoload_target.open_sibling_session(caller)
     run = uuid.uuid4().hex[:12]
     with ExitStack() as stack:
         what, remedy = f"The checkpoint directory {folder}", "Wait for it (awaitTermination), then call again."
@@ -93,10 +93,10 @@ def _prepare_ingestion(
     if purpose:
         checkpoint.refuse_foreign_checkpoint(folder, purpose, data, source.format, target.path)
     workspace.mark_next_commits(workspace.graph.flow_name(source))
-    is_new = not targets.has_delta_table(target)
+    is_new = not autoload_target.has_delta_table(target)
     if not is_new:
-        targets.refuse_conflicting_types(session, target, source)
-    path = targets.create_autoload_target(session, target, bronze_table_shape(workspace, source))
+        autoload_target.refuse_conflicting_types(session, target, source)
+    path = autoload_target.create_autoload_target(session, target, bronze_table_shape(workspace, source))
     _refuse_nested_folders(data, folder, path)  # the location of a named table is known only now
     workspace = workspace_at(path)
     if purpose is None:
@@ -115,7 +115,7 @@ def _adopt_existing_columns(workspace: Workspace, source: Source) -> None:
             "autoload_to_table: widen_types may make a table anew, which is not done to an existing one. Leave it out."
         )
     if schema_log.read_latest_schema_version(workspace.schemas(source.table)) is None:
-        own = targets.read_own_columns(workspace.session, workspace.path(source.name))
+        own = autoload_target.read_own_columns(workspace.session, workspace.path(source.name))
         schema_log.write_schema_version(workspace.schemas(source.table), own, workspace.run, "the table's own columns")
 
 
@@ -183,7 +183,7 @@ class Autoload:
     def recentProgress(self) -> list[dict[str, Any]]:
         """The batches of this run, oldest first, counted from what is committed, each in the form of `lastProgress`."""
         batches: dict[int | None, list[dict[str, Any]]] = {}
-        for row in ledger.read_delivery_ledger_rows(self._workspace.outcomes):
+        for row in delivery_tables.read_delivery_ledger_rows(self._workspace.outcomes):
             if row["run"] == self.runId:
                 batches.setdefault(None if row["batch"] is None else int(str(row["batch"])), []).append(row)
         # Deliveries taken in parts of a batch, or one by one, have no batch number.
@@ -201,7 +201,7 @@ class Autoload:
 
     def _progress(self, batch: int | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
         counts = {name: sum(int(row[name] or 0) for row in rows) for name in _COUNTS}
-        at = ledger.sort_outcomes_by_recording(rows)[-1][RECORDED] if rows else None
+        at = delivery_tables.sort_outcomes_by_recording(rows)[-1][RECORDED] if rows else None
         return {
             "name": self.name,
             "id": self.id,
@@ -218,13 +218,13 @@ class Autoload:
     def _work(self) -> None:
         workspace, source = self._workspace, self._source
         try:
-            with self._lease, targets.given_back:
+            with self._lease, autoload_target.given_back:
                 accounting.regain_deliveries(workspace, [source], own_bronze=False)
                 found = discovery.discover_deliveries(
                     [source], workspace.landing, workspace.deliveries, workspace.run, DiscoveryOptions(first=self._first)
                 )
                 found.raise_first_refusal()
-                create_record_table(workspace.outcomes, ledger.OUTCOMES)
+                create_record_table(workspace.outcomes, delivery_tables.OUTCOMES)
                 append.run_bronze_flow(workspace, source, self._report)
                 cleaned = cleaning.clean_landing_folder(
                     source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run

@@ -8,7 +8,6 @@ from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.declare.layout import Layout
 from sluice.declare.lazy_spark import F, Window
 from sluice.declare.pipeline import Landed, Pipeline, deliver_file
 from sluice.declare.privacy import mask, treat
@@ -23,7 +22,8 @@ from sluice.declare.quality.expectations import (
     expect_or_quarantine,
 )
 from sluice.declare.quality.rules import Rules
-from sluice.declare.quality.whole_table import expect_fresh, expect_references, expect_row_count, expect_unique
+from sluice.declare.quality.table_expectations import expect_fresh, expect_references, expect_row_count, expect_unique
+from sluice.declare.table_layout import Layout
 from sluice.errors import UsageError
 
 __all__ = [

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from sluice.declare.interval import Interval
     from sluice.flows.column_lineage import Leaves
     from sluice.ingest.deliveries.arrivals import Look, SourceChanges
-    from sluice.ingest.deliveries.known import KnownFiles
+    from sluice.ingest.deliveries.known_files import KnownFiles
     from sluice.ingest.formats import ParsedBlock
     from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
     from sluice.ingest.reading.workers import LocatedDelivery
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
     from sluice.locations import Location
     from sluice.runs.execution.parallel_flows import Flow

@@ -20,13 +20,13 @@ from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure.removals_by_age import record_removal_by_age
-from sluice.erasure.steps.erasing import Follow, NotFollowed
+from sluice.erasure.steps.erasure_step import Follow, NotFollowed
 from sluice.erasure.steps.flows import reset_restored_views
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StageEnded
-from sluice.lake import commit_history, file_statistics, log, table_frames, tables
-from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake import commit_history, file_statistics, log, table_creation, table_frames
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
 from sluice.own_records import AGING
@@ -216,7 +216,7 @@ def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> Da
     oldest = min((commit["at"] for commit in commits if commit["at"]), default=before)
     runs = open_table_snapshot(path).query_rows("SELECT DISTINCT _run FROM t")["_run"].to_pylist()
     old = sorted(run for run in runs if run is not None and began.get(run, oldest) < before)
-    return tables.make_inline_frame(workspace.session, [(run,) for run in old], "_run STRING") if old else None
+    return table_creation.make_inline_frame(workspace.session, [(run,) for run in old], "_run STRING") if old else None
 
 
 def _read_starts_of_runs(workspace: Workspace) -> dict[str, datetime]:

@@ -24,9 +24,9 @@ from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.searched_tables import describe_request_table, request_declaration_key
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
-from sluice.ingest import ledger
-from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import table_frames, tables
+from sluice.ingest import delivery_tables
+from sluice.ingest.delivery_tables import DeliveryOutcome
+from sluice.lake import table_creation, table_frames
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
@@ -129,9 +129,11 @@ def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[Del
     every: list[DeliveryOutcome] = []
     live: set[int] = set()
     for one in workspace.graph.feeding(name):
-        outcomes = [found for found in ledger.read_source_outcomes(workspace.outcomes, one.name) if found.state == INGESTED]
+        outcomes = [
+            found for found in delivery_tables.read_source_outcomes(workspace.outcomes, one.name) if found.state == INGESTED
+        ]
         every += outcomes
-        live |= ledger.select_live_deliveries(outcomes, one.replaces_files)
+        live |= delivery_tables.select_live_deliveries(outcomes, one.replaces_files)
     return every, live
 
 
@@ -146,7 +148,7 @@ def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int
     dead = [(one.delivery,) for one in every if one.delivery not in live]
     if dead:
         rows = rows.join(
-            F.broadcast(tables.make_inline_frame(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti"
+            F.broadcast(table_creation.make_inline_frame(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti"
         )
     subject = subjects.build_subject_expression(workspace.graph, source, rows.columns)
     if subject and not suppression_list.is_suppression_list_empty(workspace):

@@ -23,11 +23,11 @@ from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames
-from sluice.erasure.steps.erasing import ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
 from sluice.erasure.steps.shared_keys import find_tables_with_shared_keys, refold_or_start_over
-from sluice.lake import log, table_frames, tables
-from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake import log, table_creation, table_frames
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
@@ -37,13 +37,13 @@ from sluice.privacy import anonymised, suppression
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.made import AnyTable
+    from sluice.flows.silver.judged_rows import AnyTable
 
 
 def empty_other_subject_cells(step: ErasureStep) -> None:
     """Empties these cells in bronze of every source with such columns, then folds the tables made from it."""
-    erasing, workspace = step.erasing, step.erasing.workspace
-    names = naming.load_erased_names(erasing)
+    propagation, workspace = step.propagation, step.propagation.workspace
+    names = naming.load_erased_names(propagation)
     for source in workspace.graph.sources.values():
         cells, texts = (
             subjects.find_other_subject_columns(workspace.graph, source),
@@ -52,7 +52,7 @@ def empty_other_subject_cells(step: ErasureStep) -> None:
         there = source.into is None and bool(cells or texts) and delta_log.is_delta_table(workspace.path(source.name))
         if there and not step.is_done(source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
-            erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.CELL_MARK)]
+            propagation.reports += [report, *_refold_marked_rows(workspace, source, anonymised.CELL_MARK)]
             step.record_done(source.name, rows=report.updated)
 
 
@@ -103,7 +103,7 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
             if any(named):
                 found.append((*(row[name] for name in PROVENANCE), *named))
     kinds = ", ".join(f"{quote_identifier(anonymised.erased_cell_flag(name))} BOOLEAN" for name in columns)
-    return tables.make_inline_frame(workspace.session, found, f"_delivery BIGINT, _row BIGINT, {kinds}")
+    return table_creation.make_inline_frame(workspace.session, found, f"_delivery BIGINT, _row BIGINT, {kinds}")
 
 
 def _empty_flagged_cells(
@@ -155,7 +155,7 @@ def _refold_marked_rows(
 
 def anonymise_kept_facts(step: ErasureStep) -> None:
     """Anonymises bronze of the sources whose facts a table keeps, then folds these tables, and others that may lose a shared key."""
-    erasing, workspace = step.erasing, step.erasing.workspace
+    propagation, workspace = step.propagation, step.propagation.workspace
     for source in workspace.graph.sources.values():
         kept = (
             source.into is None
@@ -165,10 +165,10 @@ def anonymise_kept_facts(step: ErasureStep) -> None:
         if kept and not step.is_done(source.name):
             report = _anonymise_bronze_rows(workspace, source)
             anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
-            erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
+            propagation.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
             refolded = _refold_shared_keys(workspace, source)
-            erasing.left += Counter({one.flow: one.deleted + one.updated for one in refolded})
-            erasing.reports += refolded
+            propagation.left += Counter({one.flow: one.deleted + one.updated for one in refolded})
+            propagation.reports += refolded
             step.record_done(source.name, rows=report.updated)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sluice import delta_log, record_tables
 from sluice.erasure import request_events, request_record, requests
 from sluice.errors import UsageError
-from sluice.ingest.ledger import read_delivery_ledger_columns
+from sluice.ingest.delivery_tables import read_delivery_ledger_columns
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun

@@ -20,7 +20,7 @@ from sluice.flows.quarantine import settlement
 from sluice.ingest.landing import rewriting
 from sluice.lake import releases, restricted_tables
 from sluice.lake.clone_registry import find_shallow_clone_lakes
-from sluice.lake.report import FlowReport, TableTurns, take_table_turns
+from sluice.lake.flow_report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VACUUM
 from sluice.printable import count_noun

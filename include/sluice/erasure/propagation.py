@@ -17,17 +17,17 @@ from datetime import UTC, datetime, timedelta
 
 from sluice import delta_log, durable_files
 from sluice.declare.assembly.graph import PSEUDONYM
-from sluice.erasure import asking, canary, ledger, receiving, request_events, request_record, requests, vault
+from sluice.erasure import asking, canary, erasure_ledger, receiving, request_events, request_record, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import canaries, landing
-from sluice.erasure.steps.erasing import Erasing, ErasureStep, Follow
-from sluice.erasure.subjects import settling
+from sluice.erasure.steps.erasure_step import ErasureStep, Follow, Propagation
+from sluice.erasure.subjects import identity_settling
 from sluice.erasure.vault import Identifier
 from sluice.lake.clone_registry import find_shallow_clone_lakes
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.log import read_table_retention
-from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
 from sluice.privacy import suppression_list
@@ -44,13 +44,13 @@ def propagate_deletions(workspace: Workspace, follow: Follow, only: Collection[s
     asking.create_requests_from_rows(workspace)
     if not request_record.list_waiting_requests(records, only):
         return landing.rewrite_redelivered_files(workspace)
-    settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
-    erasing = Erasing(workspace, settled, follow)
+    settled = canary.plant_canary(workspace, identity_settling.settle_waiting_requests(workspace, only))
+    propagation = Propagation(workspace, settled, follow)
     for place in PERSONAL_PLACES:
         if place.erase:
-            place.erase(ErasureStep(erasing, place.name))
-            canaries.erase_canaries(erasing, place.controls)
-    _note_shallow_clones(workspace, erasing.reports)
+            place.erase(ErasureStep(propagation, place.name))
+            canaries.erase_canaries(propagation, place.controls)
+    _note_shallow_clones(workspace, propagation.reports)
     due = _compute_physical_due_time(workspace, settled)
     taken_out = _count_erased_rows(workspace)
     for request in settled:
@@ -58,14 +58,14 @@ def propagate_deletions(workspace: Workspace, follow: Follow, only: Collection[s
         requests.advance_request_state(
             records, request, request_events.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
         )
-    return erasing.reports
+    return propagation.reports
 
 
 def _count_erased_rows(workspace: Workspace) -> Counter[str]:
     """The number of rows that the requests removed from tables; those carried out together share the same rows."""
     counted = {place.name for place in PERSONAL_PLACES if place.counts_rows}
     found: Counter[str] = Counter()
-    for one in ledger.read_erasure_ledger(workspace.records):
+    for one in erasure_ledger.read_erasure_ledger(workspace.records):
         found[one.request] += one.rows if one.step in counted else 0
     return found
 
@@ -89,8 +89,8 @@ _AGAIN = "asked again"
 
 def suppress_request_subjects(step: ErasureStep) -> None:
     """Puts the requests' subjects on the suppression list, from where no power failure takes them once rows are gone."""
-    workspace = step.erasing.workspace
-    suppression_list.suppress_subjects(workspace, {request.request: request.subjects for request in step.erasing.waiting})
+    workspace = step.propagation.workspace
+    suppression_list.suppress_subjects(workspace, {request.request: request.subjects for request in step.propagation.waiting})
     durable_files.flush_run_output(workspace.settings)
 
 

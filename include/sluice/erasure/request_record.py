@@ -32,7 +32,7 @@ from sluice.pipeline_records import PipelineRecords
 
 
 class NextAction(StrEnum):
-    """What a request needs next. A value is the name of the field of `sluice.runs.due.DueRequests` that lists such requests."""
+    """What a request needs next. A value is the name of the field of `sluice.runs.due_requests.DueRequests` that lists such requests."""
 
     APPROVE = "unapproved"
     REMOVE_ROWS = "erase"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.erasure import ledger, request_events, request_record, requests, vault
+from sluice.erasure import erasure_ledger, request_events, request_record, requests, vault
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.searched_tables import reset_searched_tables
 from sluice.errors import UsageError
@@ -39,7 +39,7 @@ def _forget_request_identifiers(records: PipelineRecords, request: str) -> None:
 
 def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
     """Whether its people are on the suppression list, which is the first step, or a later step is done."""
-    if request in ledger.list_begun_requests(records):
+    if request in erasure_ledger.list_begun_requests(records):
         return True
     listed = find_table_snapshot(records.suppression_list)
     return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()

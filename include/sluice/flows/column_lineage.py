@@ -36,7 +36,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.flows import plans
 from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.plans import input_read_by_node
-from sluice.flows.silver import made
+from sluice.flows.silver import judged_rows
 from sluice.flows.stateful.inputs import with_input_watermark
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.treatments import apply_treatments, name_treatment
@@ -92,8 +92,8 @@ def _name_treated_columns(declared: Dataset[Any] | View[Any]) -> dict[str, str]:
 def preview_table_rows(table: Table[Any], leaves: Leaves) -> DataFrame:
     """Returns a frame of the table's rows as they are stored."""
     # Without the step that only writes -0.0 as 0.0: the column still comes from its input unchanged.
-    rows = made.carry_provenance(table(leaves[table.reads[0]]), table.name)
-    return made.prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT)
+    rows = judged_rows.carry_provenance(table(leaves[table.reads[0]]), table.name)
+    return judged_rows.prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT)
 
 
 def preview_stream_rows(stream: Windowed[Any], leaves: Leaves) -> DataFrame:

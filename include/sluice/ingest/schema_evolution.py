@@ -21,7 +21,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.ingest import schema_log
 from sluice.ingest.values import types
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.lake.nested_types import has_other_type, union_columns, union_nested_fields
 from sluice.printable import escape_to_one_line
 from sluice.record_states import INGESTED
@@ -68,7 +68,7 @@ def read_source_columns(source: Source, folder: str, bronze: StructType, run: st
     logged = None if source.ddl and not grows else schema_log.read_latest_schema_version(folder)
     there = _without_own_columns(bronze)
     if source.ddl:
-        declared = tables.parse_ddl_schema(source.ddl)
+        declared = table_creation.parse_ddl_schema(source.ddl)
         schema = _apply_logged_growth(declared, _without_own_columns(logged.columns()), source) if logged else declared
         return SourceColumns(source, _arrow_schema(schema), settled=True)
     if logged is None and there.fields:
@@ -88,7 +88,7 @@ def start_source_columns(source: Source, beside: StructType) -> SourceColumns:
     beside = _without_own_columns(beside)
     if not source.ddl:
         return SourceColumns(source, _arrow_schema(_hinted_columns(source)), settled=False, beside=beside)
-    declared = tables.parse_ddl_schema(source.ddl)
+    declared = table_creation.parse_ddl_schema(source.ddl)
     if source.schema_evolution == "add_new_columns":
         declared = union_columns(beside, declared)
     return SourceColumns(source, _arrow_schema(declared), settled=True)
@@ -172,7 +172,7 @@ def _without_own_columns(schema: StructType) -> StructType:
 
 
 def _hinted_columns(source: Source) -> StructType:
-    return tables.parse_ddl_schema(source.schema_hints) if source.schema_hints else StructType()
+    return table_creation.parse_ddl_schema(source.schema_hints) if source.schema_hints else StructType()
 
 
 def _union_columns(schema: StructType, more: StructType) -> StructType:

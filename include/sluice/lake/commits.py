@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sluice.lake import commit_marks, file_statistics, log, small_writes
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.tables import FILES_BY_SIZE
+from sluice.lake.table_creation import FILES_BY_SIZE
 from sluice.step_times import COMPUTING, WRITING, measure_step
 
 if TYPE_CHECKING:

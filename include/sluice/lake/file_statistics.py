@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from sluice.lake.arrow_to_python import list_known_values, list_values_or_texts
 from sluice.lake.log import may_have_deletion_vectors
-from sluice.lake.python_values import list_known_values, list_values_or_texts
 from sluice.open_tables import open_checked_table
 
 _Ends = tuple[Any, Any]

@@ -25,7 +25,7 @@ from sluice.table_properties import (
 )
 
 if TYPE_CHECKING:
-    from sluice.lake.tables import TableShape
+    from sluice.lake.table_creation import TableShape
 
 _LOG_KEPT = "30 days"
 """How long commits stay in a log if nothing else is declared."""

@@ -25,8 +25,8 @@ from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.written_alike import are_properties_set_alike
 from sluice.locations import is_on_disk, locate
 from sluice.open_tables import keep_written_table, open_table_to_change
+from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 from sluice.stores.opening import is_store_url
-from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import (
     CHANGE_FEED,
     CHANGE_FEED_COLUMNS,

@@ -32,14 +32,14 @@ from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
 from sluice.errors import SluiceError, table_collision
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.file_statistics import count_rows_in_matching_files, list_file_values
+from sluice.lake.flow_report import MergeCounts
 from sluice.lake.layout_properties import choose_file_size
-from sluice.lake.report import MergeCounts
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change
 from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
-from sluice.stores.settling import settle_store_commit, store_commit_properties
+from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 
 OPERATION = "_operation"
 """The column in the rows of a merge that says what to do: INSERT, UPDATE or DELETE."""

@@ -79,12 +79,12 @@ def add_pseudonym_column(frame: DataFrame, key: bytes, domain: str, identifier: 
 
 def add_pseudonym_columns(frame: DataFrame, wanted: Mapping[str, PseudonymSpec]) -> DataFrame:
     """Adds pseudonym columns by name, each replacing a column of that name."""
-    from sluice.lake import tables  # loads Spark, without which an erasure can be requested
+    from sluice.lake import table_creation  # loads Spark, without which an erasure can be requested
 
     named = {name: (f"_inner_{number}", f"_outer_{number}") for number, name in enumerate(wanted)}
     pads = [pad for hashed in wanted.values() for pad in hashed.pads()]
     names = [column for pair in named.values() for column in pair]
-    one_row = tables.make_inline_frame(
+    one_row = table_creation.make_inline_frame(
         frame.sparkSession, [tuple(bytes(pad) for pad in pads)], ", ".join(f"{n} BINARY" for n in names)
     )
     columns = {name: _hmac_column(hashed, *named[name]) for name, hashed in wanted.items()}

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from sluice import delta_log
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, log, table_creation
 from sluice.lake.batch_sizes import measure_inline_rows
 from sluice.lake.commits import Transaction
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_table_snapshot, read_snapshot_rows
 from sluice.privacy import secrets
@@ -51,13 +51,13 @@ FORMS = "sluice.canonicalForms"
 def create_suppression_list(workspace: Workspace) -> None:
     """Makes the list unless it exists. Raises UsageError if its key is missing."""
     shape = TableShape(
-        schema=tables.parse_ddl_schema(SCHEMA),
+        schema=table_creation.parse_ddl_schema(SCHEMA),
         comment="Who was erased, as keyed hashes.",
         statistics=("domain",),
         change_feed=False,
     )
     path = workspace.suppression
-    if tables.create_table(workspace.session, path, shape):
+    if table_creation.create_table(workspace.session, path, shape):
         record_canonical_forms(workspace)
     secrets.record_key_check(workspace.session, workspace.settings, path)
 
@@ -97,7 +97,7 @@ def _append_entries_once(workspace: Workspace, rows: Sequence[SuppressionEntry],
     """Appends entries in one commit, only once even if it is retried. what: their name, the same in each try. Returns their number."""
     if rows:
         once = Transaction("suppression", hashlib.sha256(what.encode()).hexdigest()[:12], "suppression", 0)
-        listed = tables.make_inline_frame(workspace.session, rows, SCHEMA)
+        listed = table_creation.make_inline_frame(workspace.session, rows, SCHEMA)
         commits.append_rows(listed, workspace.suppression, once, measure_inline_rows(rows))
     return len(rows)
 

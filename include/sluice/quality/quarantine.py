@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.lake import commits, file_statistics, table_frames, tables
+from sluice.lake import commits, file_statistics, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,12 +34,12 @@ QuarantinedRow = tuple[int, int | None]
 def create_quarantine(session: SparkSession, path: str, table: str, retain: str) -> None:
     """Makes a flow's quarantine unless it exists. No value of a row gets into statistics."""
     shape = TableShape(
-        schema=tables.parse_ddl_schema(SCHEMA),
+        schema=table_creation.parse_ddl_schema(SCHEMA),
         comment=f"What {table} did not accept.",
         statistics=("_delivery", "quarantined_at"),
         retain=retain,
     )
-    tables.create_table(session, path, shape)
+    table_creation.create_table(session, path, shape)
 
 
 def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
@@ -47,7 +47,7 @@ def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subj
     given: dict[str, Column] = {name: F.col(name) for name in ("_delivery", "_file", "_row") if name in frame.columns}
     given |= {"reasons": reasons, "record": record, "_subject": subject.cast("string"), "quarantined_at": F.current_timestamp()}
     given |= more
-    fields = tables.parse_ddl_schema(SCHEMA)
+    fields = table_creation.parse_ddl_schema(SCHEMA)
     return frame.select(*(given.get(one.name, F.lit(None).cast(one.dataType)).alias(one.name) for one in fields))
 
 
@@ -89,7 +89,7 @@ def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequenc
     if not deliveries:
         return
     before = table_frames.read_table(session, path).where(F.col("_delivery").isin(deliveries))
-    gone = tables.make_inline_frame(session, list(entries), "_delivery BIGINT, _row BIGINT")
+    gone = table_creation.make_inline_frame(session, list(entries), "_delivery BIGINT, _row BIGINT")
     same = before["_delivery"].eqNullSafe(gone["_delivery"]) & before["_row"].eqNullSafe(gone["_row"])
     if not before.join(F.broadcast(gone), same, "left_semi").isEmpty():
         commits.replace_rows_of_deliveries(before.join(F.broadcast(gone), same, "left_anti"), path, deliveries)

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DateType, MapType, StructType, Timestam
 from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.pipeline import parse_duration
-from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
+from sluice.declare.quality.table_expectations import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import nearest_name_hint
 from sluice.lake import file_statistics, log, table_frames

@@ -18,13 +18,13 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, find_stage_of_pipeline
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
-from sluice.runs import due, failures, name_registration, summary, vault_expiry
+from sluice.runs import due_requests, failures, name_registration, summary, vault_expiry
 from sluice.runs.stage_options import SCHEDULED, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 ARGUMENT_NAMES = OptionNames(mode="mode '{}'", days="--from and --to", tables="--tables", left_out="Leave out {}")
@@ -102,7 +102,7 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
 def add_request_standings(records: PipelineRecords, stage: Stage, report: dict[str, Any]) -> dict[str, Any]:
     """Returns a successful stage's report with the work that followed it, and the state of erasure requests if the stage may change it."""
     report = report | clean_up_after_stage(records, stage)
-    standing = due.summarize_erasure_requests(records) if stage.moves_erasures else []
+    standing = due_requests.summarize_erasure_requests(records) if stage.moves_erasures else []
     return {**report, "requests": standing} if standing else report
 
 
@@ -130,7 +130,7 @@ def run_under_lease(
 
     towards_quiet: whether this is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
     """
-    from sluice.lake.report import FlowsFailed
+    from sluice.lake.flow_report import FlowsFailed
     from sluice.runs import stage_run
 
     at = datetime.now(UTC)

@@ -29,7 +29,7 @@ from sluice.runs.lineage_datasets import (
     name_dataset,
 )
 from sluice.runs.lineage_sending import send_lineage_events
-from sluice.runs.status.column_lineage import read_column_lineage
+from sluice.runs.status.column_lineage_record import read_column_lineage
 from sluice.settings import LINEAGE_PARENT, LINEAGE_ROOT, Settings
 
 if TYPE_CHECKING:

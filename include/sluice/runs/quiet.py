@@ -27,7 +27,7 @@ from sluice.locations import Location, identify_file, is_on_disk, list_object_ta
 from sluice.own_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, QUIET, RUNS, STOP_REQUESTS
 from sluice.pipeline_records import PipelineRecords
 from sluice.root_folders import ROOT_FOLDERS
-from sluice.runs import due
+from sluice.runs import due_requests
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -76,7 +76,7 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
         # A process that was killed while it held the lease may have left files that a run sweeps.
         if not leased and holder.read_lease_description(locate(records.bookkeeping())) is not None:
             return None
-        if due.find_due_requests(records, now).now:
+        if due_requests.find_due_requests(records, now).now:
             return None
         if mark.inputs != digest_run_inputs(records, mark.listed_after) or mark.lake != digest_lake(records):
             return None

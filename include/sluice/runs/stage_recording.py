@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_states import DONE, FAILED
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def append_report_rows(
 
     at: when the run began. failed: by flow, which kind of error it ended with. fingerprints: those of declarations, by flow and layer.
     """
-    of_stage: ledger.RunRow = {
+    of_stage: run_ledger.RunRow = {
         "run": report["run"],
         "pipeline": request.pipeline,
         "stage": request.stage,
@@ -35,18 +35,18 @@ def append_report_rows(
         "airflow_run": request.airflow_run,
         "started_at": at,
         "ended_at": datetime.now(UTC),
-        ledger.STAGE_STEPS: report.get(ledger.STAGE_STEPS, {}),
-        ledger.STAGE_CPU: report.get(ledger.STAGE_CPU),
+        run_ledger.STAGE_STEPS: report.get(run_ledger.STAGE_STEPS, {}),
+        run_ledger.STAGE_CPU: report.get(run_ledger.STAGE_CPU),
     }
     if request.interval:
         of_stage |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
-    rows: list[ledger.Row] = []
+    rows: list[run_ledger.Row] = []
     for flow in report["flows"]:
-        ended: ledger.RunRow = {
+        ended: run_ledger.RunRow = {
             "state": FAILED if flow["flow"] in failed else DONE,
             "failure": failed.get(flow["flow"]),
             "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
         }
         rows.append({**of_stage, **flow, **ended})
     if rows:
-        ledger.append_run_rows(PipelineRecords(settings, request.pipeline), rows)
+        run_ledger.append_run_rows(PipelineRecords(settings, request.pipeline), rows)

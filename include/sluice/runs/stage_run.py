@@ -13,10 +13,10 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SparkNeeded, StopRequested
 from sluice.lake import log, pipeline_paths, spark_counters
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import list_stage_names
-from sluice.runs import failures, ledger, open_lineage, quiet, stage_recording, summary
+from sluice.runs import failures, open_lineage, quiet, run_ledger, stage_recording, summary
 from sluice.runs.execution import quiet_marking
 from sluice.runs.quiet import QuietMark
 from sluice.step_times import STARTING, StepTimes, collect_step_times, current_step_times
@@ -84,7 +84,7 @@ class StageRun:
     def record_success(self, reports: list[FlowReport]) -> dict[str, Any]:
         """Records that all flows succeeded. Returns the run's report."""
         report = self._record_flows(reports, {})
-        if ledger.has_failed_as_whole(self._workspace.records, self._request.stage):
+        if run_ledger.has_failed_as_whole(self._workspace.records, self._request.stage):
             self._append_whole_stage_row()
         if self._mark is not None:
             quiet_marking.end_stage(self._workspace, self._request.stage, self._mark, reports)
@@ -116,7 +116,7 @@ class StageRun:
             one.spark = _add_cores_and_bytes(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
         report = self._summarize_flows(reports, failed)
         used = spark_counters.measure_cpu_seconds(workspace.session)
-        report[ledger.STAGE_CPU] = None if used is None or self._cpu is None else round(used - self._cpu, 2)
+        report[run_ledger.STAGE_CPU] = None if used is None or self._cpu is None else round(used - self._cpu, 2)
         self._append_run_rows(report, failed)
         open_lineage.send_stage_end(workspace.settings, workspace.graph, self._identity, report["flows"], bool(failed), failed)
         durable_files.flush_run_output(workspace.settings)
@@ -124,8 +124,8 @@ class StageRun:
 
     def _append_whole_stage_row(self, error: BaseException | None = None) -> None:
         """Records that the stage failed outside its flows; without an error, that it succeeded after such a failure."""
-        failed = {} if error is None else {ledger.WHOLE_STAGE: error}
-        reports = [FlowReport(flow=ledger.WHOLE_STAGE, layer=self._request.stage)]
+        failed = {} if error is None else {run_ledger.WHOLE_STAGE: error}
+        reports = [FlowReport(flow=run_ledger.WHOLE_STAGE, layer=self._request.stage)]
         self._append_run_rows(self._summarize_flows(reports, failed), failed)
 
     def _summarize_flows(self, reports: list[FlowReport], failed: Mapping[str, BaseException]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class StageRun:
         report = summary.summarize_run(
             self._workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed
         )
-        report[ledger.STAGE_STEPS] = self._times.rounded_seconds()
+        report[run_ledger.STAGE_STEPS] = self._times.rounded_seconds()
         return report
 
     def _append_run_rows(self, report: dict[str, Any], failed: Mapping[str, BaseException]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from sluice.erasure import request_events
 from sluice.flow_findings import FLOW_FINDINGS
-from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
+from sluice.lake.flow_report import RECOMPUTED_IN_FULL, FlowReport
 from sluice.printable import count_noun, escape_to_one_line
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
@@ -56,16 +56,16 @@ def join_stage_reports(task: str, reports: Sequence[Mapping[str, Any]]) -> dict[
     joined = {name: value for report in reports for name, value in report.items()}
     steps: Counter[str] = Counter()
     for report in reports:
-        steps.update(report.get(ledger.STAGE_STEPS, {}))
-    used = [report[ledger.STAGE_CPU] for report in reports if report.get(ledger.STAGE_CPU) is not None]
+        steps.update(report.get(run_ledger.STAGE_STEPS, {}))
+    used = [report[run_ledger.STAGE_CPU] for report in reports if report.get(run_ledger.STAGE_CPU) is not None]
     return {
         **joined,
         **(
-            {ledger.STAGE_STEPS: {name: round(seconds, 3) for name, seconds in steps.items()}}
-            if ledger.STAGE_STEPS in joined
+            {run_ledger.STAGE_STEPS: {name: round(seconds, 3) for name, seconds in steps.items()}}
+            if run_ledger.STAGE_STEPS in joined
             else {}
         ),
-        **({ledger.STAGE_CPU: round(sum(used), 2) if used else None} if ledger.STAGE_CPU in joined else {}),
+        **({run_ledger.STAGE_CPU: round(sum(used), 2) if used else None} if run_ledger.STAGE_CPU in joined else {}),
         "stage": task,
         "seconds": round(sum(report["seconds"] for report in reports), 1),
         "committed": any(report["committed"] for report in reports),

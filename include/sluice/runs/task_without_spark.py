@@ -16,7 +16,7 @@ from sluice import durable_files
 from sluice.declare.assembly.fingerprint import digest_declarations
 from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
 from sluice.errors import SluiceError, StopRequested
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, find_stage_of_pipeline, list_stages_of_task
 from sluice.printable import library_texts_withheld

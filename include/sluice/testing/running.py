@@ -41,12 +41,12 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
 from sluice.flows.gold.checked_view import check_view_plan
-from sluice.flows.silver import made
+from sluice.flows.silver import judged_rows
 from sluice.flows.silver.fold_operations import select_winning_rows
 from sluice.flows.writing import enforced
 from sluice.flows.writing.enforced import count_verdicts
-from sluice.lake import tables
-from sluice.lake.report import FlowReport
+from sluice.lake import table_creation
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import PROVENANCE
 from sluice.printable import count_noun, match_number
 from sluice.quality import verdicts
@@ -158,7 +158,7 @@ class TrialRun:
         item = self.stored.get(name)
         ddl = self.columns.get(name) or (item.ddl if item else None)
         if ddl:
-            return tables.parse_ddl_schema(ddl)
+            return table_creation.parse_ddl_schema(ddl)
         return enforced.declared_schema_columns(item) if isinstance(item, Dataset) else None
 
     def note_verdicts(self, dataset: Dataset[Any], judged: DataFrame) -> None:
@@ -178,13 +178,13 @@ def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
     """Makes the rows of a table as its flow does; None if its source is not given."""
     if table.reads[0] not in running.inputs:
         return None
-    rows = made.transform_source_rows(table, running.read_given_rows(table.reads[0]))
-    made.check_table_columns(table, rows)
+    rows = judged_rows.transform_source_rows(table, running.read_given_rows(table.reads[0]))
+    judged_rows.check_table_columns(table, rows)
     verdicts.check_conditions(session(), table, rows.schema)
     judged = verdicts.add_verdict_column(rows, table.expectations)
-    stored = made.prepare_rows_for_storage(running.settings, table, judged)
+    stored = judged_rows.prepare_rows_for_storage(running.settings, table, judged)
     running.note_verdicts(table, judged)
-    return select_winning_rows(table, made.select_accepted_rows(table, stored)).drop(*PROVENANCE)
+    return select_winning_rows(table, judged_rows.select_accepted_rows(table, stored)).drop(*PROVENANCE)
 
 
 def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFrame | None:
@@ -263,7 +263,7 @@ def build_input_frame(session: SparkSession, name: str, rows: Given, columns: St
 
     technical: for a source, whose bronze table has Sluice's columns too. Raises UsageError if rows and columns do not fit.
     """
-    own = tables.parse_ddl_schema(TECHNICAL) if technical else StructType([])
+    own = table_creation.parse_ddl_schema(TECHNICAL) if technical else StructType([])
     given = list(rows)
     known = columns or _infer_schema(session, name, given)
     plain = [StructField(one.name, one.dataType, True) for one in known if one.name not in own.names]

@@ -28,12 +28,12 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Expectation
 from sluice.declare.quoting import quote_column, quote_columns
-from sluice.ingest import ledger
-from sluice.lake import table_frames, tables
+from sluice.ingest import delivery_tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, suppression, suppression_list, treatments
+from sluice.verification.change_targets import recompute_cdc_target
 from sluice.verification.comparison import TablePart, align_columns
-from sluice.verification.targets import recompute_cdc_target
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,7 +76,7 @@ def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | 
         return None
     numbers = sorted(find_counting_deliveries(workspace, source))
     if len(numbers) > _FEW:  # a condition with so many would be slow to plan
-        listed = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+        listed = table_creation.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
         counted = bronze.join(F.broadcast(listed), "_delivery", "left_semi").select(*bronze.columns)
     else:
         counted = bronze.where(F.col("_delivery").isin(numbers))
@@ -87,7 +87,9 @@ def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
     """The deliveries whose records count now, from all sources that go into this one's bronze table."""
     found: set[int] = set()
     for one in workspace.graph.feeding(source.name):
-        found |= ledger.select_live_deliveries(ledger.read_source_outcomes(workspace.outcomes, one.name), one.replaces_files)
+        found |= delivery_tables.select_live_deliveries(
+            delivery_tables.read_source_outcomes(workspace.outcomes, one.name), one.replaces_files
+        )
     return found
 
 

@@ -25,7 +25,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import ALL_DATES, Interval
 from sluice.declare.quoting import quote_columns
 from sluice.errors import UsageError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.files import paths
 from sluice.lake import batch_sizes, log, spark_counters, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -273,7 +273,7 @@ def _dated_deliveries_condition(workspace: Workspace, source: Source, intervals:
     numbers = [
         outcome.delivery
         for one in workspace.graph.feeding(source.name)
-        for outcome in ledger.read_source_outcomes(workspace.outcomes, one.name)
+        for outcome in delivery_tables.read_source_outcomes(workspace.outcomes, one.name)
         if outcome.modified_at is None
         or any(paths.find_delivery_date(one, outcome.file, outcome.modified_at) in interval for interval in intervals)
     ]

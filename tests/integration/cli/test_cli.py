@@ -14,7 +14,7 @@ from tests.conftest import gym_at
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_sql_reads_every_table_by_its_name(call: Call, lake: Settings) -> None:
     code, out, _ = call("sql", query, "--json")
     rows = {
         row["table"]: row["rows"]
-        for row in ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
+        for row in run_ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
         if row["layer"] != "quarantine"
     }
     assert code == 0
@@ -103,11 +103,11 @@ def test_sql_as_of_a_version_and_an_instant(call: Call) -> None:
     ],
 )
 def test_sql_only_reads(call: Call, lake: Settings, statement: str) -> None:
-    before = ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
+    before = run_ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
     code, _, err = call("sql", statement)
     assert code == 2
     assert "is no query" in err
-    assert ledger.list_pipeline_tables(PipelineRecords(lake, "gym")) == before
+    assert run_ledger.list_pipeline_tables(PipelineRecords(lake, "gym")) == before
 
 
 @pytest.mark.parametrize(

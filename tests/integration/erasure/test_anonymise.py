@@ -13,7 +13,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.steps import rows
 from sluice.flows.copies import restoration
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import canary, physical, propagation, receiving, request_events, request_record
 from sluice.erasure.personal_places import registry
-from sluice.erasure.proof import certificate, checking, scope
+from sluice.erasure.proof import certificate, checking, search_scope
 from sluice.erasure.vault import Identifier
 from sluice.locations import is_on_disk, locate
 from sluice.runs.execution import stages
@@ -109,7 +109,7 @@ def _leave(lake: Lakehouse) -> None:
 def _places(lake: Lakehouse) -> set[str]:
     """The steps that have something left to do, by where the scan finds her."""
     wanted = needles.build_needles([("who", HER)], {"who": ["who"]})
-    hits = residue.scan_roots(scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
+    hits = residue.scan_roots(search_scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
     begins = {begin: step for step, some in STEPS.items() for begin in some}
     seen = {begin for begin in begins if any(hit.path.startswith(begin) and "canary" not in hit.path for hit in hits)}
     return {step for step, some in STEPS.items() if seen.issuperset(some)}

@@ -26,7 +26,7 @@ from sluice.erasure import (
     vault,
     withdrawing,
 )
-from sluice.erasure.subjects import closure, link_rows, settling
+from sluice.erasure.subjects import closure, identity_settling, link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.erasure.vault import Identifier
@@ -34,7 +34,7 @@ from sluice.ingest.reading import records
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression, suppression_list
-from sluice.runs import due
+from sluice.runs import due_requests
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +179,7 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
     asked = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("email", "ada@example.org")])
-    made = settling.settle_erasure_request(club.workspace(), asked)
+    made = identity_settling.settle_erasure_request(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
         ("user_id", None),
@@ -192,9 +192,11 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     for text in Path(club.records.erasure_requests).iterdir():
         assert "ada@" not in text.read_text() and '"ada"' not in text.read_text()
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
-    assert settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
+    assert identity_settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
     requests.write_request_subjects(club.records, asked.request, [])
-    again = settling.settle_erasure_request(club.workspace(), request_record.read_erasure_request(club.records, asked.request))
+    again = identity_settling.settle_erasure_request(
+        club.workspace(), request_record.read_erasure_request(club.records, asked.request)
+    )
     assert again.subjects == made.subjects and vault.read_vault_identifiers(club.records, asked.request) == kept
 
 
@@ -203,7 +205,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
     ambiguous = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("device_id", "1")])
     lost = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "bo")])
     vault.remove_vault_entry(club.records, lost.request)
-    settled = {one.request for one in settling.settle_waiting_requests(club.workspace())}
+    settled = {one.request for one in identity_settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
     failed = {
         one.request: one for one in request_record.list_erasure_requests(club.records) if one.state == request_events.FAILED
@@ -214,10 +216,12 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = settling.settle_erasure_request(lake.workspace(), receiving.receive_erasure_request(lake.settings, lake.graph, asked))
+    made = identity_settling.settle_erasure_request(
+        lake.workspace(), receiving.receive_erasure_request(lake.settings, lake.graph, asked)
+    )
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
-    assert settling.settle_erasure_request(lake.workspace(), made) is made
+    assert identity_settling.settle_erasure_request(lake.workspace(), made) is made
     assert log.read_table_properties(lake.workspace().suppression)[secrets.KEY_PROPERTY].startswith("suppression.key=")
     return made.request
 
@@ -247,7 +251,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
     withdrawing.withdraw_erasure_request(club.records, made.request)
-    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(
+    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph) and due_requests.may_hold_unseen_requests(
         PipelineRecords(asked.settings, "club")
     )
     assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(

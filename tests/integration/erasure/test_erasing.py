@@ -18,8 +18,8 @@ from sluice.erasure import propagation, receiving, request_events, request_recor
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
-from sluice.lake.report import FlowsFailed
-from sluice.runs import due, erasing
+from sluice.lake.flow_report import FlowsFailed
+from sluice.runs import due_requests, erasure_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,16 +72,16 @@ def hours_later(hours: int = 2) -> Iterator[pytest.MonkeyPatch]:
             return datetime.now(tz) + timedelta(hours=hours)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(erasing, "datetime", Clock)
+        patch.setattr(erasure_jobs, "datetime", Clock)
         yield patch
 
 
 @pytest.mark.slow
 def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(lake: Lakehouse) -> None:
     first = ask(lake, HER)
-    erasing.carry_out_due_erasures(lake.workspace())
+    erasure_jobs.carry_out_due_erasures(lake.workspace())
     assert state(lake, first) == request_events.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
-    assert due.find_due_requests(lake.records, datetime.now(UTC)).later == (first,)
+    assert due_requests.find_due_requests(lake.records, datetime.now(UTC)).later == (first,)
     assert certificate.read_certificates(lake.records) == [], "there is nothing to prove yet"
     second = ask(lake, HIM)
 
@@ -90,20 +90,20 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(l
 
     with hours_later() as patch, pytest.raises(FlowsFailed) as failed:
         patch.setattr(propagation, "propagate_deletions", broken)
-        erasing.carry_out_due_erasures(lake.workspace())
+        erasure_jobs.carry_out_due_erasures(lake.workspace())
     assert set(failed.value.errors) == {"propagation"}
     assert (state(lake, first), state(lake, second)) == (request_events.CERTIFIED, request_events.RECEIVED)
     assert "PASS" in next(report.notes[0] for report in failed.value.reports if report.flow == f"erasure_{first}")
 
     # Asked for by its id it is looked at alone; a file that came meanwhile is found, and the run fails.
-    erasing.carry_out_due_erasures(lake.workspace())
+    erasure_jobs.carry_out_due_erasures(lake.workspace())
     assert state(lake, second) == request_events.LOGICALLY
     (lake.settings.landing / "house" / "notes" / "note.txt").write_text(HIM)
     with hours_later(), pytest.raises(FlowsFailed) as found:
-        erasing.carry_out_due_erasures(lake.workspace(), [second])
+        erasure_jobs.carry_out_due_erasures(lake.workspace(), [second])
     assert "found the person" in str(found.value.errors[f"erasure_{second}"]) and HIM not in str(found.value.errors)
     assert state(lake, second) == request_events.FAILED
     (lake.settings.landing / "house" / "notes" / "note.txt").unlink()
     with hours_later():
-        erasing.carry_out_due_erasures(lake.workspace(), [second])
+        erasure_jobs.carry_out_due_erasures(lake.workspace(), [second])
     assert state(lake, second) == request_events.CERTIFIED

@@ -28,7 +28,7 @@ from sluice.declare import (
     windowed,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import ledger, physical, propagation, receiving, request_events, request_record
+from sluice.erasure import erasure_ledger, physical, propagation, receiving, request_events, request_record
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import written_forms
@@ -37,7 +37,7 @@ from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.gold import view
 from sluice.flows.silver import fold
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 from sluice.runs.execution import layers
@@ -255,9 +255,9 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert request_record.read_erasure_request(records, request).state == request_events.PHYSICALLY
     assert content(lake) == content(without)
     # Flows go on, and a second time there is nothing to do.
-    versions, rows = lake.versions(), len(ledger.read_erasure_ledger(records))
+    versions, rows = lake.versions(), len(erasure_ledger.read_erasure_ledger(records))
     lake.run("propagate_deletions")
-    assert lake.versions() == versions and len(ledger.read_erasure_ledger(records)) == rows
+    assert lake.versions() == versions and len(erasure_ledger.read_erasure_ledger(records)) == rows
     for one in (lake, without):
         one.land("notes/4.jsonl", lines(said(OTHER, 9)))
         one.run()

@@ -11,14 +11,14 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import emptied_cells, ledger, receiving, request_events, request_record
+from sluice.erasure import emptied_cells, erasure_ledger, receiving, request_events, request_record
 from sluice.erasure.steps import rows, shared_keys
 from sluice.errors import SluiceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sluice.flows.silver.made import AnyTable
+    from sluice.flows.silver.judged_rows import AnyTable
     from sluice.lake.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("uncontrolled")
@@ -94,7 +94,7 @@ def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse)
     reports = lake.run("propagate_deletions")
     assert_as_in_a_lake_without_robert(lake)
     assert reports["owners"].deleted == 2
-    noted = {one.table: one.rows for one in ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
+    noted = {one.table: one.rows for one in erasure_ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
     assert noted == {"owners": 2, "owner": 2, "owned": 2, "locker": 2}
     (request,) = request_record.list_erasure_requests(lake.records)
     assert request.state == request_events.LOGICALLY

@@ -21,7 +21,7 @@ from sluice.lake import commit_history
 from sluice.locations import locate
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.job import JobRequest, run_recorded_stage
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
     kept = {dataset.name for dataset in made if dataset.record_path is None} | {"device_counts"}
     assert set(expected) == kept, "all but what Sluice keeps for itself, and streams that leave out what is late"
     for table, rows in expected.items():
-        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(gym.records, table)).equal, table
+        assert rows and compare_with_truth(table, rows, run_ledger.read_table_rows(gym.records, table)).equal, table
 
 
 def test_every_record_is_accounted_for(gym: Lakehouse) -> None:
@@ -123,7 +123,7 @@ def test_one_pseudonym_in_the_bins_and_in_the_restricted_keys(gym: Lakehouse) ->
 
 
 def test_rules_are_counted_by_table_and_run_and_of_what_is_null_apart(gym: Lakehouse) -> None:
-    silver = [row for row in ledger.read_run_ledger(gym.records) if row["stage"] == "silver"]
+    silver = [row for row in run_ledger.read_run_ledger(gym.records) if row["stage"] == "silver"]
     counts = {(row["flow"], rule): count for row in silver for rule, count in row["rules"].items()}
     assert counts["heart_rate", "plausible_heart_rate"] > 0 and counts["heart_rate", "positive_heart_rate"] > 0
     assert all(row["null_rules"] == {} for row in silver if row["flow"] == "heart_rate")
@@ -194,7 +194,7 @@ def test_refresh_gives_the_same_table_and_everything_below_it(gym: Lakehouse) ->
 
 
 def test_the_run_ledger_has_every_stage(gym: Lakehouse) -> None:
-    runs = ledger.read_run_ledger(gym.records)
+    runs = run_ledger.read_run_ledger(gym.records)
     assert {row["stage"] for row in runs} == {"bronze", "silver", "gold", "optimize", "vacuum", "verify"}
     first = runs[0]
     assert (first["flow"], first["state"], first["mode"]) == ("readings", "done", "increment")

@@ -15,7 +15,7 @@ from sluice.declare import Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log
-from sluice.lake.report import FlowsFailed
+from sluice.lake.flow_report import FlowsFailed
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
 

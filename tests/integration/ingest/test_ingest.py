@@ -225,12 +225,12 @@ def test_records_are_the_same_wherever_they_are_read(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool, part: int | None
 ) -> None:
     """Also in parts of files: they are numbered through, and of names that differ in letter case the first becomes the column."""
-    from sluice.ingest.files import opening
+    from sluice.ingest.files import delivered_bytes
 
     if not here:
         monkeypatch.setattr(amounts, "MOST_BYTES_IN_PROCESS", -1)
     if part:
-        monkeypatch.setattr(opening, "PART_BYTES", part)
+        monkeypatch.setattr(delivered_bytes, "PART_BYTES", part)
     lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
     lake.land("clicks/day=2026-11-20/1.json", '{"who": 1, "at": "2026-11-20T10:00:00Z"}\nno object\n{"who": 2, "n": {"x": 1}}\n')
     lake.land("clicks/day=2026-11-21/2.json.gz", gzip.compress(b'{"who": "x", "n": {"y": [1.5]}}\n'))
@@ -260,7 +260,7 @@ def test_records_are_the_same_wherever_they_are_read(
 def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.ingest.files import opening
+    from sluice.ingest.files import delivered_bytes
     from sluice.ingest.reading import workers
 
     real = workers.formats.read_file_records
@@ -268,7 +268,7 @@ def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
     def failing(source: Source, path: Any, *more: Any) -> Any:
         yield from real(source, path, *more)
         if path.name == "1.json":
-            raise opening.UnreadableFile("the file is damaged")
+            raise delivered_bytes.UnreadableFile("the file is damaged")
 
     monkeypatch.setattr(workers.formats, "read_file_records", failing)
     lake = shop(Source(name="clicks"))

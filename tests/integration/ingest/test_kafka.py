@@ -273,7 +273,10 @@ def test_killed_between_two_commits_no_record_comes_twice_and_none_is_missing(
     kafka.put(topic, numbers(0, 8))
     gym = lake(source(kafka, topics=topic, max_offsets_per_trigger=4))
     crashes = [
-        ("sluice.ingest.ledger", "append_delivery_ledger_rows"),  # the first micro-batch is in the ledger, the others are not
+        (
+            "sluice.ingest.delivery_tables",
+            "append_delivery_ledger_rows",
+        ),  # the first micro-batch is in the ledger, the others are not
         ("sluice.flows.bronze.intake", "commits.append_rows"),  # bronze has it, and no outcome says so
     ]
     for module, function in crashes:

@@ -16,7 +16,7 @@ from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import UsageError
 from sluice.flows.bronze import accounting
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.locations import locate
 from sluice.runs.execution import lowest_layer
@@ -96,11 +96,13 @@ def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
 
 def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = shop(Source(name="a", schema="id BIGINT"), thing)
-    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded", "entry")])
+    older = pa.schema([field for field in delivery_tables.OUTCOMES if field.name not in ("read", "discarded", "entry")])
     with monkeypatch.context() as before:
-        before.setattr(ledger, "OUTCOMES", older)
+        before.setattr(delivery_tables, "OUTCOMES", older)
         before.setattr(
-            ledger, "DELIVERIES", pa.schema([one for one in ledger.DELIVERIES if one.name not in ("reason", "device", "etag")])
+            delivery_tables,
+            "DELIVERIES",
+            pa.schema([one for one in delivery_tables.DELIVERIES if one.name not in ("reason", "device", "etag")]),
         )
         lake.land("a/1.json", '{"id": 1}\n')
         lake.land("a/2.json", '{"id": 2}\n')

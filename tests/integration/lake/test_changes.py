@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.commands import use_roots_of
 
 from sluice.cli import main
-from sluice.lake import tables
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.table_creation import TableShape
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
@@ -50,8 +50,8 @@ def test_changes_are_what_spark_reads_of_nested_and_partitioned_and_widened_tabl
 ) -> None:
     use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
-    shape = TableShape(schema=tables.parse_ddl_schema(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
-    tables.create_table(spark, path, shape)
+    shape = TableShape(schema=table_creation.parse_ddl_schema(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
+    table_creation.create_table(spark, path, shape)
     rows(spark, 0, 4, 1).write.format("delta").mode("append").save(path)
     target = DeltaTable.forPath(spark, path).alias("t")
     merging = target.merge(rows(spark, 3, 6, 2).alias("s"), "t.id <=> s.id")

@@ -21,6 +21,7 @@ from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import locate, remove_folder
+from sluice.optimize import lay_out_as_decided
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones, upkeep
 from sluice.runs.planning import plan
@@ -33,7 +34,6 @@ from sluice.table_properties import (
     TARGET_FILE_SIZE,
     parse_statistics_columns,
 )
-from sluice.upkeep import lay_out_as_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

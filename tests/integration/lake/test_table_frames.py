@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from sluice.delta_log import LOG
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.lake.table_frames import MOST_FILES, read_table, read_table_columns
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ def test_a_table_that_is_not_there_is_said_by_delta(spark: SparkSession, tmp_pat
 
 
 def test_table_shapes_of_sluice_are_read_by_path(spark: SparkSession, tmp_path: Path) -> None:
-    shape = tables.TableShape(schema=tables.parse_ddl_schema("id BIGINT, name STRING"), comment="c", statistics=("id",))
-    tables.create_table(spark, str(tmp_path / "t"), shape)
+    shape = table_creation.TableShape(
+        schema=table_creation.parse_ddl_schema("id BIGINT, name STRING"), comment="c", statistics=("id",)
+    )
+    table_creation.create_table(spark, str(tmp_path / "t"), shape)
     assert is_read_by_path(read_table(spark, str(tmp_path / "t")))

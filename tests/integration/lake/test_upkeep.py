@@ -32,10 +32,10 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import StopRequested
 from sluice.lake import commit_history, file_overlap, file_statistics, inventory, layout, log, small_writes
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.layout import decide_layout
-from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.locations import locate
-from sluice.runs import failures, job, ledger, stage_run
+from sluice.runs import failures, job, run_ledger, stage_run
 from sluice.runs.execution import stages, upkeep
 from sluice.runs.planning import plan
 from sluice.table_properties import RETENTION
@@ -238,7 +238,7 @@ def test_a_table_that_cannot_be_laid_out_keeps_no_other_from_it_and_is_named(
             stage_run.record_stage_run(workspace, request, lambda: stages.run_pipeline_stage(workspace, stage))
         report = failed.value.report
         assert report is not None and {one["flow"] for one in report["flows"] if "failed" in one["note"]} == {"sales"}
-        states = {row["flow"]: row["state"] for row in ledger.read_run_ledger(lake.records) if row["stage"] == stage}
+        states = {row["flow"]: row["state"] for row in run_ledger.read_run_ledger(lake.records) if row["stage"] == stage}
         assert {flow for flow, state in states.items() if state == "failed"} == {"sales"}, states
         assert {"sale", "sale_quarantine", "_sluice/deliveries", "_sluice/outcomes"} < set(states), states
         return failed.value.errors

@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse, settings_at
 from pipelines.italy import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 
 FIVE = ("2020-03-07T152204Z", "2020-04-20T213017Z", "2020-05-11T160642Z", "2020-07-12T150416Z", None)
 THREE = ("2020-04-20T213017Z", "2020-07-12T150416Z", None)
@@ -35,7 +35,7 @@ class Landed:
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
         """A table on the 190 days that every way of looking has, without provenance."""
-        rows = ledger.read_table_rows(PipelineRecords(self.lake.settings, "italy"), name)
+        rows = run_ledger.read_table_rows(PipelineRecords(self.lake.settings, "italy"), name)
         touched = {MISTAKE + timedelta(days=after) for after in range(14 if name.endswith("_7_days") else 1)}
         kept = [row for row in rows if row.get("report_date") not in touched and row.get("iso_week") != 8]
         return sorted((tuple(v for k, v in sorted(row.items()) if k not in PROVENANCE) for row in kept), key=repr)
@@ -55,7 +55,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory, spark: Any, deliveries_of_i
                 lake.run()
             states = [row["state"] for row in lake.outcomes()]
             rows = len(lake.rows("regional_reports_quarantine")) - states.count("quarantined")
-            days = ledger.read_table_rows(PipelineRecords(settings, "italy"), "region_day")
+            days = run_ledger.read_table_rows(PipelineRecords(settings, "italy"), "region_day")
             known[cuts] = Landed(lake, days, states.count("quarantined"), rows + len(lake.rows("region_day_quarantine")))
         return known[cuts]
 

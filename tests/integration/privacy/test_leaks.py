@@ -25,7 +25,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment, find_spark_properties_file
 
@@ -211,11 +211,11 @@ def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
 @pytest.mark.slow
 def test_the_jobs_made_the_pseudonyms(ran: Ran) -> None:
     ada = compute_pseudonym(KEY.encode(), "user", "ada")
-    rows = {row["who"]: row for row in ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), "order")}
+    rows = {row["who"]: row for row in run_ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), "order")}
     assert rows["ada"]["pseudonym"] == ada and rows["ada"]["device"] == compute_pseudonym(KEY.encode(), "device", "0")
-    assert {row["pseudonym"]: row["spent"] for row in ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), "spending")}[
-        ada
-    ] == 5
+    assert {
+        row["pseudonym"]: row["spent"] for row in run_ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), "spending")
+    }[ada] == 5
 
 
 def test_the_search_finds_every_form_of_a_key() -> None:
@@ -253,7 +253,7 @@ def test_no_column_with_a_pad_is_stored(ran: Ran) -> None:
     names = {
         name
         for table in ("order", "spending", "order_quarantine")
-        for row in ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), table)
+        for row in run_ledger.read_table_rows(PipelineRecords(ran.settings, "leaky"), table)
         for name in row
     }
     assert "pseudonym" in names and not [name for name in names if "inner" in name or "outer" in name]

@@ -20,7 +20,7 @@ from sluice.locations import locate, walk_folders
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.planning import transforms
 
 if TYPE_CHECKING:
@@ -155,12 +155,12 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     assert len(lake.rows("person_keys_quarantine")) == 1
     found = {
         row["table"]: row
-        for row in ledger.list_pipeline_tables(PipelineRecords(lake.settings, "shop"))
+        for row in run_ledger.list_pipeline_tables(PipelineRecords(lake.settings, "shop"))
         if row["layer"] != "quarantine"
     }
     assert found["person_keys"]["path"] == str(path) and found["person_keys"]["rows"] == 2
-    assert ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys") == str(path)
-    assert ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys_quarantine") == str(
+    assert run_ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys") == str(path)
+    assert run_ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys_quarantine") == str(
         root / "shop" / "quarantine" / "person_keys"
     )
     lake.run("optimize", "vacuum")

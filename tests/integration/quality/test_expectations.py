@@ -27,7 +27,7 @@ from sluice.declare import (
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.quality import verdicts
-from sluice.runs import job, ledger
+from sluice.runs import job, run_ledger
 from sluice.runs.execution import layers, stages, table_rules
 from sluice.runs.job import JobRequest
 from sluice.runs.planning import transforms
@@ -82,7 +82,7 @@ def recorded(lake: Lakehouse) -> dict[str, dict[str, Any]]:
 
 
 def newest(lake: Lakehouse) -> dict[str, dict[str, Any]]:
-    return {row["flow"]: row for row in ledger.read_run_ledger(lake.records)}
+    return {row["flow"]: row for row in run_ledger.read_run_ledger(lake.records)}
 
 
 RULES = (

@@ -8,7 +8,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_fresh, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.quality.whole_table import Fresh
+from sluice.declare.quality.table_expectations import Fresh
 from sluice.quality.whole_table import WholeTable, evaluate_table_rule
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from sluice.locations import is_on_disk, locate
 from sluice.runs import stage_run
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
-from sluice.runs.ledger import read_run_ledger
-from sluice.runs.status.column_lineage import list_first_columns, read_column_lineage
+from sluice.runs.run_ledger import read_run_ledger
+from sluice.runs.status.column_lineage_record import list_first_columns, read_column_lineage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source, expect_fresh, expect_row_count, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
-from sluice.runs import ledger, quiet, stage_run, task_without_spark
+from sluice.runs import quiet, run_ledger, stage_run, task_without_spark
 from sluice.runs.execution import stages, verifying
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -124,7 +124,7 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert [(flow["flow"], flow["note"], flow["version_after"]) for flow in report["flows"]] == [
         ("sale", "nothing new", before["sale"])
     ]
-    row = ledger.read_run_ledger(lake.records)[-1]
+    row = run_ledger.read_run_ledger(lake.records)[-1]
     assert (row["run"], row["flow"], row["state"], row["interval_start"]) == ("q1", "sale", "done", DAY.start)
     assert lake.versions() == before
     assert is_quiet(lake), "what it recorded itself is nothing new"

@@ -17,8 +17,8 @@ from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import spark_counters
-from sluice.lake.report import FlowReport, FlowsFailed
-from sluice.runs import job, ledger
+from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.runs import job, run_ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.status.run_times import select_run_rows
@@ -74,7 +74,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> L
 
 
 def test_each_flow_and_stage_says_where_its_seconds_went(recorded: Lakehouse) -> None:
-    rows = {(row["run"], row["flow"]): row for row in ledger.read_run_ledger(recorded.records) if row["run"] in ("one", "two")}
+    rows = {
+        (row["run"], row["flow"]): row for row in run_ledger.read_run_ledger(recorded.records) if row["run"] in ("one", "two")
+    }
     assert {flow for _, flow in rows} == {"sales", "sale", "by_city"}
     for (run, flow), row in rows.items():
         assert 0 < sum(row["steps"].values()) <= row["seconds"] + 0.1, (run, flow)
@@ -95,7 +97,7 @@ def test_each_flow_and_stage_says_where_its_seconds_went(recorded: Lakehouse) ->
 
 def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(recorded: Lakehouse) -> None:
     used = spark_counters.measure_cpu_seconds(recorded.spark) or 0.0
-    measured = {row["stage"]: row["stage_cpu_seconds"] for row in ledger.read_run_ledger(recorded.records)}
+    measured = {row["stage"]: row["stage_cpu_seconds"] for row in run_ledger.read_run_ledger(recorded.records)}
     assert sum(measured.values()) < used, "what the process took before is no stage's"
 
     def fail(found: Workspace) -> list[FlowReport]:
@@ -103,7 +105,7 @@ def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(rec
 
     with pytest.raises(SluiceError):
         job.run_under_lease(recorded.settings, recorded.graph, JobRequest("shop", "silver", run="three"), fail)
-    row = ledger.read_run_ledger(recorded.records)[-1]
+    row = run_ledger.read_run_ledger(recorded.records)[-1]
     assert (row["state"], row["failure"]) == ("failed", "DIVIDE_BY_ZERO")
 
 
@@ -117,7 +119,7 @@ def test_counts_that_cannot_be_read_are_left_out_and_the_run_is_recorded(
     monkeypatch.setattr(spark_counters, "_spark_context", fail)
     lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
     run_recorded(lake, "one")
-    rows = ledger.read_run_ledger(lake.records)
+    rows = run_ledger.read_run_ledger(lake.records)
     assert {row["flow"]: row["spark"] for row in rows} == {"sales": {}, "sale": {}, "by_city": {}}
     assert all(row["steps"] for row in rows)
 

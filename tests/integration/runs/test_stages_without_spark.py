@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice import upkeep
+from sluice import optimize
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import StopRequested
@@ -20,7 +20,7 @@ from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import locate
 from sluice.own_records import LINEAGE_EVENTS
 from sluice.pipeline_stages import DELETIONS, OPTIMIZE, VACUUM, list_stage_names
-from sluice.runs import ledger, quiet, stage_run, task_without_spark, without_spark
+from sluice.runs import quiet, run_ledger, stage_run, task_without_spark, without_spark
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -98,7 +98,7 @@ def test_small_tables_are_laid_out_and_the_run_ends_quiet_without_spark(lake: La
     assert lake.rows("sale", "id") == [(1,), (2,), (3,), (4,)]
     last = commit_history.read_commit_history(lake.workspace().path("sales"))[0]
     assert (last["operation"], last["note"]["run"], last["note"]["flow"]) == ("OPTIMIZE", "r", OPTIMIZE.name)
-    assert {row["stage"] for row in ledger.read_run_ledger(lake.records) if row["run"] == "r"} >= {*UPKEEP[1:], "silver"}
+    assert {row["stage"] for row in run_ledger.read_run_ledger(lake.records) if row["run"] == "r"} >= {*UPKEEP[1:], "silver"}
     run_job(lake, "r", list_stage_names(lake.graph.pipeline)[-1])
     run_layers(lake, "r2")
     for stage in UPKEEP:
@@ -110,23 +110,23 @@ def test_small_tables_are_laid_out_and_the_run_ends_quiet_without_spark(lake: La
 
 def test_what_needs_spark_is_left_to_a_job(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     run_layers(lake, "r")
-    rows = len(ledger.read_run_ledger(lake.records))
+    rows = len(run_ledger.read_run_ledger(lake.records))
     assert take_turn(lake, "silver") is None, "its record names nothing that could say so"
     with lock.hold_writer_lease(lake.records, lake.spark, "other", 0):
         assert take_turn(lake, OPTIMIZE.name) is None, "another holds the lease: the job waits for it"
     with monkeypatch.context() as patch:
-        patch.setattr(upkeep, "_holds_microseconds", lambda path: False)
+        patch.setattr(optimize, "_holds_microseconds", lambda path: False)
         assert take_turn(lake, OPTIMIZE.name) is None, "files with INT96 are Spark's"
     with monkeypatch.context() as patch:
         patch.setattr(small_writes, "MOST_REWRITTEN_BYTES", 1)
         for number in (2, 3):
             lake.land(f"sales/{number}.csv", f"id,at\n{number},2026-01-0{number} 00:00:00\n")
             run_layers(lake, "r")
-        rows = len(ledger.read_run_ledger(lake.records))
+        rows = len(run_ledger.read_run_ledger(lake.records))
         assert take_turn(lake, OPTIMIZE.name) is None, "too large for delta-rs"
     lake.graph = shop(lake.settings, lake.spark, replace(sales, keep_for="9000 days", dated_by="at")).graph
     assert take_turn(lake, DELETIONS.name) is None, "somebody has to look for what is too old"
-    assert len(ledger.read_run_ledger(lake.records)) == rows, "nothing is recorded that was not done"
+    assert len(run_ledger.read_run_ledger(lake.records)) == rows, "nothing is recorded that was not done"
 
 
 def test_a_lake_that_is_not_there_stays_away_and_a_request_to_stop_is_obeyed(lake: Lakehouse) -> None:
@@ -176,7 +176,7 @@ def test_where_delta_rs_fails_the_job_does_it_and_the_pipeline_gets_quiet(
         assert [one["eventType"] for one in read_lineage_events(lake)][-2:] == ["START", "ABORT"]
         report = run_job(lake, "r", OPTIMIZE.name)
     assert next(one for one in report["flows"] if one["flow"] == "sales")["note"].startswith("3 files > 1")
-    states = [row["state"] for row in ledger.read_run_ledger(lake.records) if row["stage"] == OPTIMIZE.name]
+    states = [row["state"] for row in run_ledger.read_run_ledger(lake.records) if row["stage"] == OPTIMIZE.name]
     assert set(states) == {"done"}
     assert take_turn(lake, VACUUM.name) is not None
     mark = quiet.read_quiet_mark(lake.records)

@@ -29,10 +29,10 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.locations import locate
 from sluice.pipeline_stages import VerifyChoice
-from sluice.runs import job, ledger
+from sluice.runs import job, run_ledger
 from sluice.runs.execution import stages, verifying
 from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import stale
@@ -360,7 +360,7 @@ def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(c
     DeltaTable(copied.workspace().path(turns[2])).delete()
     with pytest.raises(verifying.TablesDiffer, match=f"'{turns[2]}' .[0-9]+ missing.* --mode refresh --table {turns[2]};"):
         run()
-    told = [(row["flow"], row["state"]) for row in ledger.read_run_ledger(copied.records)]
+    told = [(row["flow"], row["state"]) for row in run_ledger.read_run_ledger(copied.records)]
     assert told == [(name, "done") for name in (*turns[:2], "best", "moving")] + [(turns[2], "failed")]
     assert run() == [next(name for name in turns[3:] if name not in ("best", "moving"))]
 
@@ -373,7 +373,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
 
     def take_turn() -> tuple[str, str, str]:
         (report,) = verifying.compare_with_recompute(lake.workspace(), "next")
-        ledger.append_run_rows(lake.records, [ledger_row(report)])
+        run_ledger.append_run_rows(lake.records, [ledger_row(report)])
         return report.flow, str(report.verified_part), report.notes[-1]
 
     def ledger_row(report: FlowReport, state: str = "done") -> dict[str, Any]:
@@ -389,7 +389,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
 
     def choose_part(table: str) -> comparison.TablePart:
         for name in ("moving", "best"):
-            ledger.append_run_rows(lake.records, [ledger_row(FlowReport(flow=name, layer="verify"))])
+            run_ledger.append_run_rows(lake.records, [ledger_row(FlowReport(flow=name, layer="verify"))])
         turn = verifying.choose_turn(lake.workspace())
         assert turn and turn.table == table
         return turn.part
@@ -406,14 +406,14 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     assert sum(by_part) == next(verify_tables(lake.settings, lake.spark, lake.graph, ["sale"])).missing == 1
     wrong = comparison.TablePart(by_part.index(1) + 1, 4)
     failed = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
-    ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
+    run_ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong, "what differed is compared again first"
     told = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
-    ledger.append_run_rows(lake.records, [ledger_row(told), ledger_row(FlowReport(flow="sale", layer="verify"))])
+    run_ledger.append_run_rows(lake.records, [ledger_row(told), ledger_row(FlowReport(flow="sale", layer="verify"))])
     assert choose_part("sale") == comparison.TablePart(4, 4), (
         "of which nothing was said yet; the last row says nothing of any part"
     )
-    ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
+    run_ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong
     with pytest.raises(FlowsFailed):
         verifying.compare_with_recompute(lake.workspace(), "next")

@@ -24,9 +24,9 @@ from sluice.cli import COMMANDS, CommandEntry, load_command, main
 from sluice.cli.monitoring import standing
 from sluice.cli.setup import machine
 from sluice.errors import DeclarationError
-from sluice.ingest import ledger as tables
+from sluice.ingest import delivery_tables
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -133,7 +133,7 @@ def test_what_typer_refuses_exits_with_two(call: Call) -> None:
 def test_a_failure_that_is_nobodys_mistake_exits_with_one_and_shows_no_trace(
     call: Call, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "list_pipeline_tables", lambda *_: 1 / 0)
+    monkeypatch.setattr(run_ledger, "list_pipeline_tables", lambda *_: 1 / 0)
     code, _, err = call("status", "gym")
     assert code == 1
     assert err == "sluice: ZeroDivisionError in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data).\n"
@@ -344,9 +344,9 @@ def test_of_a_file_that_is_replaced_one_delivery_counts(
         outcome(8, "d", 20, "x", state="quarantined"),  # not accepted: supersedes nothing
     ]
     deliveries = [{"event": "delivered", **{n: row[n] for n in ("delivery", "source", "file")}} for row in outcomes]
-    write_deltalake(records.delivery_ledger, pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
-    write_deltalake(records.outcome_ledger, pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
-    found = ledger.read_delivery_ledger(records, replacing=replacing)
+    write_deltalake(records.delivery_ledger, pa.Table.from_pylist(deliveries, schema=delivery_tables.DELIVERIES))
+    write_deltalake(records.outcome_ledger, pa.Table.from_pylist(outcomes, schema=delivery_tables.OUTCOMES))
+    found = run_ledger.read_delivery_ledger(records, replacing=replacing)
     assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
 
 
@@ -365,9 +365,13 @@ def test_status_check_fails_while_a_file_is_missed(
 
     def deliver(number: int, event: str = "delivered", state: str = "", **values: object) -> None:
         row = {"source": "registrations", "file": "a.csv", "event": event, "size": 1, **values}
-        tables.append_numbered_deliveries(deliveries, [[{**row, "modified_at": datetime.fromtimestamp(1, UTC)}]], number - 1, "r")
+        delivery_tables.append_numbered_deliveries(
+            deliveries, [[{**row, "modified_at": datetime.fromtimestamp(1, UTC)}]], number - 1, "r"
+        )
         if state:
-            tables.append_delivery_ledger_rows(outcomes, [outcome(number, "a.csv", 1, "x", state)], tables.OUTCOMES, "r")
+            delivery_tables.append_delivery_ledger_rows(
+                outcomes, [outcome(number, "a.csv", 1, "x", state)], delivery_tables.OUTCOMES, "r"
+            )
 
     steps: list[tuple[dict[str, Any], bool]] = [
         ({"event": "unopened", "reason": "the file cannot be opened: Permission denied"}, True),
@@ -379,7 +383,7 @@ def test_status_check_fails_while_a_file_is_missed(
         deliver(number, **values)
         code, printed = status()
         assert (code, "tried again by every run" in printed) == (int(is_missed), is_missed), values
-    assert [row["state"] for row in ledger.read_delivery_ledger(records)] == ["missed", "ingested", "missed", "vanished"]
+    assert [row["state"] for row in run_ledger.read_delivery_ledger(records)] == ["missed", "ingested", "missed", "vanished"]
 
 
 def test_status_check_fails_while_nothing_can_be_judged(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from sluice.erasure.request_events import (
     State,
 )
 from sluice.erasure.request_record import ErasureRequest, NextAction, RequestEvent, SuppressedIdentifier
-from sluice.runs.due import DueRequests
+from sluice.runs.due_requests import DueRequests
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 HASH = "c0ffee00c0ffee00"

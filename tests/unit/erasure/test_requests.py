@@ -39,7 +39,7 @@ from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import key_check_values
-from sluice.runs import due, erasing
+from sluice.runs import due_requests, erasure_jobs
 from sluice.runs.lease import lock
 from sluice.settings import Settings
 
@@ -205,20 +205,20 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
-    assert not searched_tables.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(records), (
-        "there is no bronze"
-    )
+    assert not searched_tables.has_unseen_request_rows(settings, asking_graph) and not due_requests.may_hold_unseen_requests(
+        records
+    ), "there is no bronze"
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
     assert searched_tables.has_unseen_request_rows(settings, asking_graph)
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
     assert (
         not searched_tables.has_unseen_request_rows(settings, asking_graph)
-        and not due.may_hold_unseen_requests(records)
+        and not due_requests.may_hold_unseen_requests(records)
         and asking.create_requests_from_rows(workspace) == []
     )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert searched_tables.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
+    assert searched_tables.has_unseen_request_rows(settings, asking_graph) and due_requests.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
     refused = request_record.list_erasure_requests(records)[0]
     requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
@@ -229,7 +229,7 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
     workspace.graph = club
-    assert asking.create_requests_from_rows(workspace) == [] and not due.may_hold_unseen_requests(records)
+    assert asking.create_requests_from_rows(workspace) == [] and not due_requests.may_hold_unseen_requests(records)
 
 
 def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
@@ -381,9 +381,9 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     withdrawing.withdraw_erasure_request(records, made.request)
     assert not vault.has_vault_entry(records, made.request)
     assert [one.request for one in request_record.list_waiting_requests(records)] == [begun.request]
-    assert made.request not in due.find_due_requests(records, datetime.now(UTC)).now
+    assert made.request not in due_requests.find_due_requests(records, datetime.now(UTC)).now
     assert not taken[0].is_open and taken[0].shown_state == request_events.WITHDRAWN
-    assert erasing.approve_requests(records, [made.request, begun.request]) == [made.request]
+    assert erasure_jobs.approve_requests(records, [made.request, begun.request]) == [made.request]
     assert [one.is_approved for one in request_record.list_erasure_requests(records)].count(True) == 1, (
         "the other one is approved"
     )

@@ -19,7 +19,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.column_lineage import trace_table_columns
-from sluice.lake.tables import parse_ddl_schema
+from sluice.lake.table_creation import parse_ddl_schema
 
 pytestmark = pytest.mark.spark
 

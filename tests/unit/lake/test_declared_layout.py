@@ -24,7 +24,7 @@ from sluice.lake.layout_properties import (
     choose_layout_properties,
     find_property_changes,
 )
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.written_alike import is_written_alike
 from sluice.table_properties import (
     CHANGE_FEED,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.cli.tables.read import query_delta_table
+from sluice.lake.arrow_to_python import collect_rows_with_texts, list_values_or_texts
 from sluice.lake.file_statistics import (
     count_rows_in_matching_files,
     list_data_files,
@@ -18,7 +19,6 @@ from sluice.lake.file_statistics import (
     read_highest_value,
 )
 from sluice.lake.layout import decide_by_files, measure_asked_questions
-from sluice.lake.python_values import collect_rows_with_texts, list_values_or_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

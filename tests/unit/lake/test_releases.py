@@ -13,7 +13,7 @@ from sluice.errors import LeaseLost, SluiceError, UsageError
 from sluice.lake import releases
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 from sluice.stores import fences
 from sluice.stores.store_location import StoreLocation
@@ -54,7 +54,9 @@ def write(folder: Location, content: str) -> None:
 
 
 def note_run(settings: Settings, state: str) -> None:
-    ledger.append_run_rows(PipelineRecords(settings, "shop"), [{"run": "r", "stage": "release", "flow": "order", "state": state}])
+    run_ledger.append_run_rows(
+        PipelineRecords(settings, "shop"), [{"run": "r", "stage": "release", "flow": "order", "state": state}]
+    )
 
 
 def test_releases_whose_disk_is_not_mounted_are_absent(settings: Settings) -> None:

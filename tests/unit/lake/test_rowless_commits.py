@@ -20,12 +20,12 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 
 from sluice.errors import SluiceError
-from sluice.lake import rowless_commits, tables
+from sluice.lake import rowless_commits, table_creation
 from sluice.lake.commit_marks import _NOTE
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.rowless_commits import create_empty_table, is_created_by_delta_rs
 from sluice.lake.small_writes import SmallWriteFailed
-from sluice.lake.tables import TableShape, parse_ddl_schema
+from sluice.lake.table_creation import TableShape, parse_ddl_schema
 from sluice.runs import failures
 from sluice.table_properties import FINGERPRINT
 
@@ -43,7 +43,7 @@ def _make_shape(ddl: str = DDL, **otherwise: Any) -> TableShape:
 
 
 def _is_created_by_delta_rs(session: SparkSession, path: Path, shape: TableShape) -> bool:
-    return is_created_by_delta_rs(session, str(path), shape.schema, tables._shape_properties(shape), shape.partition_by)
+    return is_created_by_delta_rs(session, str(path), shape.schema, table_creation._shape_properties(shape), shape.partition_by)
 
 
 def _read_first_commit(path: Path) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def _read_first_commit(path: Path) -> dict[str, Any]:
 def test_the_metadata_is_what_spark_writes(spark: SparkSession, tmp_path: Path, otherwise: dict[str, Any]) -> None:
     shape = _make_shape(**otherwise)
     assert _is_created_by_delta_rs(spark, tmp_path / "small", shape)
-    assert tables.create_table(spark, str(tmp_path / "small"), shape) and not tables.create_table(
+    assert table_creation.create_table(spark, str(tmp_path / "small"), shape) and not table_creation.create_table(
         spark, str(tmp_path / "small"), shape
     )
-    tables._build_table(spark, SparkTable.createIfNotExists(spark).location(str(tmp_path / "spark")), shape)
+    table_creation._build_table(spark, SparkTable.createIfNotExists(spark).location(str(tmp_path / "spark")), shape)
     ours, theirs = _read_first_commit(tmp_path / "small"), _read_first_commit(tmp_path / "spark")
     assert ours["commitInfo"]["engineInfo"].startswith("delta-rs") and theirs["commitInfo"]["engineInfo"].startswith(
         "Apache-Spark"
@@ -88,7 +88,7 @@ def test_the_metadata_is_what_spark_writes(spark: SparkSession, tmp_path: Path, 
 
 def test_spark_writes_it_refuses_what_is_null_and_gives_a_change_feed(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    tables.create_table(spark, path, _make_shape())
+    table_creation.create_table(spark, path, _make_shape())
     rows = "SELECT {} AS id, NULL::TIMESTAMP AS at, NULL::DATE AS day, NULL::STRUCT<a: INT, b: ARRAY<STRING>> AS part, 1.25::DECIMAL(10,2) AS sum"
     spark.sql(f"INSERT INTO delta.`{path}` {rows.format('1L')}")
     with pytest.raises(Exception, match="NOT_NULL"):
@@ -101,7 +101,7 @@ def test_spark_writes_it_refuses_what_is_null_and_gives_a_change_feed(spark: Spa
 def test_the_first_commit_has_the_mark_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set(_NOTE, '{"run": "r1"}')
     try:
-        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+        table_creation.create_table(spark, str(tmp_path / "t"), _make_shape())
     finally:
         spark.conf.unset(_NOTE)
     assert _read_first_commit(tmp_path / "t")["commitInfo"]["userMetadata"] == '{"run": "r1"}'
@@ -133,7 +133,7 @@ def test_what_is_not_known_to_come_out_the_same_is_left_to_spark(
 ) -> None:
     shape = _make_shape(**otherwise)
     if shape.cluster_by:
-        tables.create_table(spark, str(tmp_path / "t"), shape)
+        table_creation.create_table(spark, str(tmp_path / "t"), shape)
         assert _read_first_commit(tmp_path / "t")["commitInfo"]["engineInfo"].startswith("Apache-Spark")
     else:
         assert not _is_created_by_delta_rs(spark, tmp_path / "t", shape)
@@ -143,7 +143,7 @@ def test_properties_that_the_session_gives_to_new_tables_are_not_lost(spark: Spa
     name = "spark.databricks.delta.properties.defaults.checkpointInterval"
     spark.conf.set(name, "7")
     try:
-        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+        table_creation.create_table(spark, str(tmp_path / "t"), _make_shape())
     finally:
         spark.conf.unset(name)
     assert _read_first_commit(tmp_path / "t")["metaData"]["configuration"]["delta.checkpointInterval"] == "7"
@@ -157,7 +157,7 @@ def test_of_two_that_make_it_at_once_one_does(spark: SparkSession, tmp_path: Pat
         def make(path: str = path, shape: TableShape = shape, start: threading.Barrier = start) -> str:
             start.wait()
             try:
-                create_empty_table(spark, path, shape.schema, shape.comment, tables._shape_properties(shape), ())
+                create_empty_table(spark, path, shape.schema, shape.comment, table_creation._shape_properties(shape), ())
             except SluiceError as error:
                 return str(error)
             return ""
@@ -177,20 +177,20 @@ def test_why_it_could_not_be_made_is_what_any_write_would_say(
 
     monkeypatch.setattr("sluice.lake.rowless_commits.DeltaTable.create", fail)
     with pytest.raises(SmallWriteFailed) as raised:
-        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+        table_creation.create_table(spark, str(tmp_path / "t"), _make_shape())
     assert failures.name_failure(raised.value) == kind
 
 
 def test_names_that_differ_in_case_alone_are_refused_as_before(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
-        tables.create_table(spark, str(tmp_path / "t"), _make_shape("id BIGINT, ID BIGINT"))
+        table_creation.create_table(spark, str(tmp_path / "t"), _make_shape("id BIGINT, ID BIGINT"))
 
 
 def test_a_folder_that_holds_something_else_gets_no_table(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "somebody's.txt").write_text("no table")
     with pytest.raises(AnalysisException, match=r"NON_EMPTY_LOCATION|is not a Delta table"):
-        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+        table_creation.create_table(spark, str(tmp_path / "t"), _make_shape())
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
@@ -201,9 +201,9 @@ def test_the_protocol_stays(spark: SparkSession, tmp_path: Path, ddl: str, chang
     path = str(tmp_path / "t")
     shape = TableShape(schema=parse_ddl_schema(ddl), comment="x", statistics=("id",), change_feed=change_feed)
     if made_by == "Spark":
-        tables._build_table(spark, SparkTable.createIfNotExists(spark).location(path), shape)
+        table_creation._build_table(spark, SparkTable.createIfNotExists(spark).location(path), shape)
     else:
-        tables.create_table(spark, path, shape)
+        table_creation.create_table(spark, path, shape)
 
     def describe() -> tuple[object, ...]:
         table = DeltaTable(path)

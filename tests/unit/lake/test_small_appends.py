@@ -19,10 +19,10 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import batch_sizes, commit_history, commit_marks, commits, log, small_writes, tables
+from sluice.lake import batch_sizes, commit_history, commit_marks, commits, log, small_writes, table_creation
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -86,7 +86,7 @@ def test_rows_of_unknown_size_many_rows_and_new_or_other_columns_are_left_to_spa
     path = make_table(spark, tmp_path / "table")
 
     def small(ddl: str = COLUMNS, size: RowsSize | None = None) -> bool:
-        return small_writes.is_appended_by_delta_rs(path, tables.parse_ddl_schema(ddl), size or RowsSize(1, 1))
+        return small_writes.is_appended_by_delta_rs(path, table_creation.parse_ddl_schema(ddl), size or RowsSize(1, 1))
 
     assert small() and small("k BIGINT, x DOUBLE")
     assert small(size=RowsSize(small_writes.MOST_APPENDED_ROWS, small_writes.MOST_ROW_BYTES))
@@ -103,7 +103,9 @@ def test_rows_of_deliveries_are_appended_where_none_can_be_there_and_replaced_wh
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path, ddl = str(tmp_path / "table"), "_delivery BIGINT, v STRING"
-    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=("_delivery",)))
+    table_creation.create_table(
+        spark, path, TableShape(schema=table_creation.parse_ddl_schema(ddl), comment="", statistics=("_delivery",))
+    )
 
     def replace(*rows: tuple[int, str]) -> tuple[list[tuple[Any, ...]], str | None]:
         before = log.latest_table_version(path)
@@ -119,21 +121,23 @@ def test_rows_of_deliveries_are_appended_where_none_can_be_there_and_replaced_wh
 
 def test_dates_that_delta_rs_cannot_name_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     path, ddl = str(tmp_path / "table"), "k INT, day DATE"
-    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=("k", "day")))
+    table_creation.create_table(
+        spark, path, TableShape(schema=table_creation.parse_ddl_schema(ddl), comment="", statistics=("k", "day"))
+    )
     for version, (day, writer) in enumerate([("9999-12-31", "delta-rs"), ("0001-01-01", "delta-rs"), ("+300000-01-01", "Spark")]):
         frame = spark.sql(f"SELECT {version} AS k, DATE'{day}' AS day UNION ALL SELECT NULL, NULL")
         commits.append_rows(frame, path, None, batch_sizes.measure_rows(frame))
         assert commit_history.summarize_new_versions(path, version).writers == writer, day
     assert spark.read.format("delta").load(path).where("day > DATE'9999-12-31'").count() == 1
     both = spark.sql(f"SELECT 'D' AS {small_writes.OPERATION}, 2 AS k, DATE'+300000-01-01' AS day")
-    by = BoundingColumns(tables.parse_ddl_schema(ddl), ("k",))
+    by = BoundingColumns(table_creation.parse_ddl_schema(ddl), ("k",))
     assert apply_merge_operations(spark, path, both, ("k",), by).deleted == 1
     assert commit_history.summarize_new_versions(path, 3).writers == "Spark"
 
 
 def test_many_rows_of_a_table_with_partitions_are_left_to_spark(tmp_path: Path) -> None:
     path = write_log(tmp_path / "table", by=["k"])
-    columns = tables.parse_ddl_schema("k BIGINT, v STRING")
+    columns = table_creation.parse_ddl_schema("k BIGINT, v STRING")
     assert small_writes.is_appended_by_delta_rs(path, columns, RowsSize(small_writes.MOST_PARTITIONED_ROWS, 1))
     assert not small_writes.is_appended_by_delta_rs(path, columns, RowsSize(small_writes.MOST_PARTITIONED_ROWS + 1, 1))
     small_writes.append_few_rows(path, pa.table({"k": [1, None, 2], "v": ["a", "b", None]}), None)

@@ -19,17 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice import upkeep
+from sluice import optimize
 from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_history, commit_marks, commits, log, small_writes, tables
+from sluice.lake import commit_history, commit_marks, commits, log, small_writes, table_creation
 from sluice.lake.batch_sizes import RowsSize
+from sluice.lake.flow_report import MergeCounts
 from sluice.lake.layout import decide_layout
-from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.runs import failures
 from sluice.table_properties import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS
@@ -75,14 +75,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]  # which unde
 
 
 def schema() -> StructType:
-    return tables.parse_ddl_schema(COLUMNS)
+    return table_creation.parse_ddl_schema(COLUMNS)
 
 
 def make_table(spark: SparkSession, path: Path) -> str:
     shape = TableShape(
         schema=schema(), comment="c", statistics=choose_statistics_columns(schema(), private=("email", "t"), first=KEYS)
     )
-    tables.create_table(spark, str(path), shape)
+    table_creation.create_table(spark, str(path), shape)
     spark.createDataFrame(THERE, schema()).coalesce(1).write.format("delta").mode("append").save(str(path))
     return str(path)
 
@@ -176,7 +176,7 @@ def write_log(path: Path, schema: str = "k BIGINT, v STRING", **others: Any) -> 
     """A table that is a log of one commit."""
     checked = any(name.startswith(CONSTRAINT) for name in others.get("properties", {}))
     protocol = with_features("appendOnly", "invariants", "changeDataFeed", *(["checkConstraints"] if checked else []))
-    fields = json.loads(tables.parse_ddl_schema(schema).json())
+    fields = json.loads(table_creation.parse_ddl_schema(schema).json())
     for field in fields["fields"]:
         field["metadata"] |= others.get("field", {})
     metadata = {
@@ -341,7 +341,7 @@ def test_few_operations_on_a_table_of_many_rows_are_merged_by_spark(
     monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 1)
     monkeypatch.setattr(small_writes, "merge_few_rows", lambda *_: pytest.fail("through delta-rs"))
     operations = spark.createDataFrame([("U", 1, "A"), ("D", 2, "b")], f"{OPERATION} STRING, k BIGINT, v STRING")
-    by = BoundingColumns(tables.parse_ddl_schema("k BIGINT, v STRING"), ["k"])
+    by = BoundingColumns(table_creation.parse_ddl_schema("k BIGINT, v STRING"), ["k"])
     assert apply_merge_operations(spark, path, operations, ("k",), by, at_most=at_most) == MergeCounts(0, 1, 1)
     assert DeltaTable(path).to_pyarrow_table().to_pylist() == [{"k": 1, "v": "A"}]
 
@@ -386,7 +386,7 @@ def test_a_row_that_delta_rs_cannot_write_is_appended_and_laid_out_by_spark(spar
     strange = spark.sql("SELECT CAST(2 AS BIGINT) AS k, CAST(X'61FF' AS STRING) AS v")
     commits.append_rows(strange, path, None, RowsSize(1, 10))
     decision = decide_layout(path, (), demanded=True)
-    assert upkeep.lay_out_as_decided(spark, path, (), decision) == (2, 1)
+    assert optimize.lay_out_as_decided(spark, path, (), decision) == (2, 1)
     assert commit_history.summarize_new_versions(path, log.latest_table_version(path) - 1).writers == "Spark"
     held = spark.read.format("delta").load(path).selectExpr("k", "hex(v) AS v").collect()
     assert sorted((row.k, row.v) for row in held) == [(1, "61"), (2, "61FF")]
@@ -421,7 +421,9 @@ def test_checkpoints_are_made_as_spark_makes_them_and_read_by_it(spark: SparkSes
             both = spark.createDataFrame([("I", k, "b"), ("U", k - 1, "c")], f"{OPERATION} STRING, k BIGINT, v STRING")
             with pytest.MonkeyPatch.context() as none_is_few:
                 none_is_few.setattr(small_writes, "MOST_ROWS", 0)
-                apply_merge_operations(spark, path, both, ("k",), BoundingColumns(tables.parse_ddl_schema("k BIGINT"), ("k",)))
+                apply_merge_operations(
+                    spark, path, both, ("k",), BoundingColumns(table_creation.parse_ddl_schema("k BIGINT"), ("k",))
+                )
         else:
             merge(path, ("I", k, "b"), ("U", k - 1, "c"))
     made = sorted(file.name for file in (Path(path) / "_delta_log").glob("*.checkpoint.parquet"))
@@ -525,8 +527,10 @@ def test_a_check_lets_the_same_rows_in_both_ways(
 
 def test_a_table_with_a_check_takes_small_merges_and_spark_goes_on_refusing(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    columns = tables.parse_ddl_schema("k BIGINT, v STRING")
-    tables.create_table(spark, path, TableShape(schema=columns, comment="", statistics=("k",), checks={"positive": "k > 0"}))
+    columns = table_creation.parse_ddl_schema("k BIGINT, v STRING")
+    table_creation.create_table(
+        spark, path, TableShape(schema=columns, comment="", statistics=("k",), checks={"positive": "k > 0"})
+    )
     assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, True)
     merge(path, ("I", 1, "a"), ("I", 2, "b"))
     merge(path, ("U", 1, "c"), ("D", 2, "b"))

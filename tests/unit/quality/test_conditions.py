@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice.declare import expect, expect_all_or_drop, materialized_view, table
 from sluice.errors import DeclarationError
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.quality import verdicts
 
 pytestmark = pytest.mark.spark
@@ -52,13 +52,13 @@ def test_each_wrong_condition_is_named_with_its_rule_and_the_right_ones_are_not(
     def heart_rate(readings: DataFrame) -> DataFrame:
         return readings
 
-    found = verdicts.find_condition_mistakes(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
+    found = verdicts.find_condition_mistakes(spark, heart_rate, table_creation.parse_ddl_schema(COLUMNS))
     assert len(found) == len(WRONG), found
     for mistake, (name, text) in zip(found, names.items(), strict=True):
         assert mistake.startswith(f"Table 'heart_rate', expectation '{name}': {WRONG[text]}"), mistake
         assert "\n" not in mistake
     with pytest.raises(DeclarationError, match=r"expectation 'rule_0': .*hartrate"):
-        verdicts.check_conditions(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
+        verdicts.check_conditions(spark, heart_rate, table_creation.parse_ddl_schema(COLUMNS))
 
 
 def test_right_conditions_pass_and_a_view_may_ask_the_clock_because_its_rows_stay(spark: SparkSession) -> None:
@@ -77,5 +77,5 @@ def test_right_conditions_pass_and_a_view_may_ask_the_clock_because_its_rows_sta
         return readings
 
     for dataset in (devices, heart_rate, without):
-        assert verdicts.find_condition_mistakes(spark, dataset, tables.parse_ddl_schema(COLUMNS)) == []
-        verdicts.check_conditions(spark, dataset, tables.parse_ddl_schema(COLUMNS))
+        assert verdicts.find_condition_mistakes(spark, dataset, table_creation.parse_ddl_schema(COLUMNS)) == []
+        verdicts.check_conditions(spark, dataset, table_creation.parse_ddl_schema(COLUMNS))

@@ -26,7 +26,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.quality.expectations import ExpectationDecorator
-from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
+from sluice.declare.quality.table_expectations import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import DeclarationError
 from sluice.lake import file_statistics
 from sluice.quality import whole_table

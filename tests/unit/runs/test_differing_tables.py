@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.record_states import DONE, FAILED
 from sluice.runs.execution.verifying import list_differing_tables
-from sluice.runs.ledger import Row
+from sluice.runs.run_ledger import Row
 
 
 def verified(*said: tuple[str, str, str | None], stage: str = "verify") -> list[Row]:

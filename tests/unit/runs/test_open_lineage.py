@@ -19,7 +19,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import open_lineage
 from sluice.runs.open_lineage import ParentRun, StageIdentity
-from sluice.runs.status.column_lineage import write_column_lineage
+from sluice.runs.status.column_lineage_record import write_column_lineage
 from sluice.settings import Settings
 
 if not os.environ.get("CI"):

@@ -12,9 +12,9 @@ import pytest
 from orchestration import alerts
 from sluice.cli import main
 from sluice.entries import ENTRY
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger, summary
+from sluice.runs import run_ledger, summary
 from sluice.settings import Settings
 
 OF_GOLD = ("recomputed", "late", "unfollowed", "state_rows", "state_bytes")
@@ -47,14 +47,14 @@ def recorded(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
     """A ledger that was begun before rows had entries."""
     records = PipelineRecords(settings, "gym")
     flow = summary.summarize_flow(report())
-    old = pa.schema([field for field in ledger.RUNS if field.name != ENTRY])
+    old = pa.schema([field for field in run_ledger.RUNS if field.name != ENTRY])
     earlier = {**row("old", {**flow, "null_rules": {}, "table_rules": {}}), "started_at": AT.replace(day=1)}
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "RUNS", old)
-        ledger.append_run_rows(records, [earlier])
-    assert [one[ENTRY] for one in ledger.read_run_ledger(records)] == [None]
-    ledger.append_run_rows(records, [row("new", flow)])
-    return ledger.read_run_ledger(records)
+        patch.setattr(run_ledger, "RUNS", old)
+        run_ledger.append_run_rows(records, [earlier])
+    assert [one[ENTRY] for one in run_ledger.read_run_ledger(records)] == [None]
+    run_ledger.append_run_rows(records, [row("new", flow)])
+    return run_ledger.read_run_ledger(records)
 
 
 def test_a_ledger_of_before_there_were_entries_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sluice.cli import main
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger, summary
+from sluice.runs import run_ledger, summary
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
@@ -43,7 +43,7 @@ def three_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     second = [row(FlowReport(f"table_{number}", "vacuum"), "second", 1) for number in range(60)]
     third = [row(FlowReport(name, "silver"), "third", 2) for name in ("bpm", "visits")]
     third += [row(FlowReport("workouts", "silver", rows_in=5), "third", 2), row(FlowReport("device_day", "gold"), "third", 3)]
-    ledger.append_run_rows(PipelineRecords(settings, "gym"), first + second + third)
+    run_ledger.append_run_rows(PipelineRecords(settings, "gym"), first + second + third)
 
 
 def test_tables_of_a_stage_that_had_nothing_new_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,7 @@ def test_tables_of_a_stage_that_had_nothing_new_share_a_row(capsys: pytest.Captu
 
 def test_a_flow_that_failed_has_a_row_of_its_own(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     failed = [row(FlowReport(name, "silver"), "fourth", 4) | {"state": state} for name, state in (("a", "failed"), ("b", "done"))]
-    ledger.append_run_rows(PipelineRecords(settings, "gym"), failed)
+    run_ledger.append_run_rows(PipelineRecords(settings, "gym"), failed)
     assert {line.split()[5] for line in listed(capsys).splitlines() if "fourth" in line} == {"a", "b"}
 
 

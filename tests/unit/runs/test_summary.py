@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.runs import summary
 
 

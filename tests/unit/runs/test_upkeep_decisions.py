@@ -15,11 +15,11 @@ from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG
 from sluice.erasure import physical
-from sluice.ingest.ledger import DELIVERIES
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.ingest.delivery_tables import DELIVERIES
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import create_record_table
-from sluice.runs import job, ledger, stage_recording, summary
+from sluice.runs import job, run_ledger, stage_recording, summary
 from sluice.runs.execution import upkeep
 from sluice.runs.keep_running.keeping import PipelineKeeper
 from sluice.runs.stage_options import StageOptions
@@ -45,11 +45,11 @@ def record_stage(wards: Workspace, stage: str, reports: list[FlowReport]) -> dic
     """Records the reports as a run does, and reads the decisions back."""
     report = summary.summarize_run("r1", "wards", stage, "increment", 0.1, reports)
     stage_recording.append_report_rows(wards.settings, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
-    return {row["flow"]: row["decision"] for row in ledger.read_run_ledger(wards.records) if row["stage"] == stage}
+    return {row["flow"]: row["decision"] for row in run_ledger.read_run_ledger(wards.records) if row["stage"] == stage}
 
 
 def test_the_run_ledger_keeps_why_a_table_was_not_rewritten(wards: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.upkeep.rewrite_int96_files", lambda *asked: None)  # it marks commits in the session
+    monkeypatch.setattr("sluice.optimize.rewrite_int96_files", lambda *asked: None)  # it marks commits in the session
     kept = record_stage(wards, "optimize", upkeep.run_optimize_stage(wards, "optimize", StageOptions()))
     assert kept["stay"] == kept["stay_quarantine"] and kept["stay"].startswith(
         "no: 1 file; 0 B of new data since the last rewrite, which left "

@@ -22,7 +22,7 @@ from tests.properties.plain_cdc import (
 )
 
 from sluice.declare.cdc.histories import CHANGE, CONTENT, END, SEQUENCE, START
-from sluice.verification.targets import ChangeFold
+from sluice.verification.change_targets import ChangeFold
 
 KEY = (1,)
 

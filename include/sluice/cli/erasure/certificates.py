@@ -133,7 +133,7 @@ def scan_for_people(
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
     from residue import result as scan_report
     from sluice.erasure import request_record, vault
-    from sluice.erasure.proof import scope, sought
+    from sluice.erasure.proof import search_scope, sought
 
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
@@ -146,7 +146,7 @@ def scan_for_people(
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
     others = [
         f"{one.root}/{scan_report.hide_path_of_hit(result, one.root, one.path)}"
-        for one in scope.find_undeclared_paths(settings, graph)
+        for one in search_scope.find_undeclared_paths(settings, graph)
     ]
     if as_json:
         print_json(_scan_as_json(result, len(there), others))

@@ -165,9 +165,9 @@ def run_erasures(
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.runs import erasing, job
+    from sluice.runs import erasure_jobs, job
 
-    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE.name, wait=wait), request or ())
+    report = erasure_jobs.run_erase_stage(settings, job.JobRequest(pipeline, ERASE.name, wait=wait), request or ())
     print_run_report(report, as_json)
 
 
@@ -177,9 +177,9 @@ def approve_requests(
 ) -> None:
     """Approve requests, if SLUICE_ERASURE_APPROVAL=yes requires it. On Airflow 3 the form of the DAG does so too."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
-    from sluice.runs import erasing
+    from sluice.runs import erasure_jobs
 
-    withdrawn = erasing.approve_requests(records, request)
+    withdrawn = erasure_jobs.approve_requests(records, request)
     for one in withdrawn:
         escaping_console().print(
             f"Request {one} was withdrawn: skipped. To ask again: sluice erase request {pipeline}", highlight=False

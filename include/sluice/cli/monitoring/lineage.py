@@ -11,7 +11,7 @@ from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.status.column_lineage import (
+from sluice.runs.status.column_lineage_record import (
     ColumnUse,
     list_column_uses,
     list_first_columns,

@@ -18,7 +18,7 @@ import typer
 
 from sluice.cli.monitoring.metrics_server import MetricsServer, serve_until_signal
 from sluice.cli.monitoring.status import compute_status
-from sluice.cli.named_tables import select_pipelines
+from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import OnePipeline
 from sluice.durable_files import write_text_durably
 from sluice.erasure.request_record import ErasureRequest, list_erasure_requests
@@ -29,8 +29,8 @@ from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
 from sluice.record_states import DONE, FAILED
-from sluice.runs import ledger
-from sluice.runs.ledger import STAGE_CPU, Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import STAGE_CPU, Row
 from sluice.settings import Settings
 
 Sample = tuple[Mapping[str, str], float]
@@ -61,7 +61,7 @@ class Metric:
 def _of_tables(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
     def samples(found: PipelineNumbers) -> Iterator[Sample]:
         # A table that moved between the lake and the restricted root is there twice, and a series may come once.
-        tables = {(table["layer"], ledger.sql_name(table)): table[number] for table in found.state["tables"]}
+        tables = {(table["layer"], run_ledger.sql_name(table)): table[number] for table in found.state["tables"]}
         for (layer, name), amount in tables.items():
             if amount is not None:
                 yield {"layer": layer, "table": name}, amount
@@ -90,7 +90,7 @@ def _late_tables(found: PipelineNumbers) -> Iterator[Sample]:
 
 def _rows_apart(found: PipelineNumbers) -> Iterator[Sample]:
     counted: Counter[tuple[str, str]] = Counter()
-    for row in filter(ledger.has_committed, found.runs):
+    for row in filter(run_ledger.has_committed, found.runs):
         for name in (*ALERT_COUNTS, "late"):
             counted[row["flow"], name] += row[name] or 0
     for (table, name), number in sorted(counted.items()):
@@ -138,7 +138,7 @@ def _summed_by_table(number: Callable[[Row], float | None]) -> Callable[[Pipelin
 
 
 def _rows_moved(name: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
-    return _summed_by_table(lambda row: row[name] if ledger.has_committed(row) else 0)
+    return _summed_by_table(lambda row: row[name] if run_ledger.has_committed(row) else 0)
 
 
 def _stream_seconds(found: PipelineNumbers) -> Iterator[Sample]:
@@ -296,7 +296,7 @@ def collect_numbers(records: PipelineRecords) -> PipelineNumbers:
     """Returns what the metrics say of a pipeline, as it is now."""
     requests = list_erasure_requests(records)
     return PipelineNumbers(
-        records.pipeline, compute_status(records), ledger.read_run_ledger(records), requests, datetime.now(UTC)
+        records.pipeline, compute_status(records), run_ledger.read_run_ledger(records), requests, datetime.now(UTC)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import find_replacing_sources, resolve_table_name
+from sluice.cli.name_lookup import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, find_nearest_name, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
@@ -16,7 +16,7 @@ from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun
 from sluice.record_states import DONE, SHOWN_STATES
-from sluice.runs import ledger as ledgers
+from sluice.runs import run_ledger
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
@@ -61,7 +61,7 @@ def ledger(
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     if state is not None and state not in SHOWN_STATES:
         raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, SHOWN_STATES)}")
-    found = ledgers.read_delivery_ledger(records, replacing=find_replacing_sources(records))
+    found = run_ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:
         raise UsageError(f"No delivery is of a source '{source}'.{nearest_name_hint(source, sources)}")
@@ -97,7 +97,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List what each run did, newest first. Tables of a stage that had nothing new share a row; --json has them all."""
-    rows = ledgers.read_run_ledger(PipelineRecords.of_known(Settings.current(), pipeline))[::-1]
+    rows = run_ledger.read_run_ledger(PipelineRecords.of_known(Settings.current(), pipeline))[::-1]
     if rules:
         of_rules = ("started_at", "run", "flow", "state", "rule", "rows", "null", "met", "text", "rules_version")
         none = f"No expectation of '{pipeline}' has found anything yet."
@@ -164,7 +164,7 @@ def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRe
     """For each table: the records of its pipeline, its name in the output, and its path."""
     if name in list_pipeline_names(settings):
         every = PipelineRecords(settings, name)
-        return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(every)]
+        return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in run_ledger.list_pipeline_tables(every)]
     if "." not in name and find_nearest_name(name, list_pipeline_names(settings)):
         require_known_pipeline(settings, name)
     records, wanted, path = resolve_table_name(settings, name)
@@ -173,8 +173,8 @@ def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRe
 
 def _find_input_path(records: PipelineRecords, name: str) -> str | None:
     """The path of a table that a view reads; None if the table no longer exists."""
-    known = {ledgers.sql_name(row) for row in ledgers.list_pipeline_tables(records)}
-    return ledgers.find_table_path(records, name) if name in known else None
+    known = {run_ledger.sql_name(row) for row in run_ledger.list_pipeline_tables(records)}
+    return run_ledger.find_table_path(records, name) if name in known else None
 
 
 def _commit_as_row(shown: str, commit: dict[str, Any], origin: DeliveryOrigin) -> dict[str, Any]:

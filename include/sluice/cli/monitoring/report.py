@@ -17,7 +17,7 @@ from sluice.cli.monitoring.report_charts import OTHER_COLOUR, draw_run_strips, d
 from sluice.cli.monitoring.report_sections import SECTIONS, ReportFacts, describe_last_failure
 from sluice.cli.monitoring.report_tables import describe_nodes, describe_panels
 from sluice.cli.monitoring.status import compute_status
-from sluice.cli.named_tables import select_pipelines
+from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -25,9 +25,9 @@ from sluice.durable_files import PRIVATE, write_text_durably
 from sluice.printable import count_noun, escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
 from sluice.record_states import FAILED
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
-from sluice.runs.status import lineage
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
+from sluice.runs.status import lineage_pictures
 from sluice.runs.status.diagnosis import diagnose_run
 from sluice.runs.status.run_times import RunTimes, select_run_rows
 from sluice.settings import Settings
@@ -76,10 +76,10 @@ def write_report(settings: Settings, pipeline: str, to: Path | None = None) -> P
 def render_report(settings: Settings, graph: Graph, at: datetime | None = None) -> str:
     """The report as HTML. at: the time of making that the page shows; now unless given."""
     at, records = at or datetime.now(UTC), graph.records(settings)
-    state, rows = compute_status(records), ledger.read_run_ledger(records)
+    state, rows = compute_status(records), run_ledger.read_run_ledger(records)
     runs = _select_latest_runs(rows)
     facts = ReportFacts(records, graph, state, rows, runs)
-    picture = lineage.draw_lineage(graph)
+    picture = lineage_pictures.draw_lineage(graph)
     colours = dict(zip(graph.pipeline.layer_names, _COLOURS, strict=False))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return page.render(
@@ -92,8 +92,8 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
         picture=picture,
         nodes=describe_nodes(settings, graph, picture, state, rows, colours, at),
         panels=describe_panels(settings, graph, picture),
-        node_size=(lineage.WIDTH, lineage.HEIGHT),
-        column_size=(lineage.COLUMN_WIDTH, lineage.COLUMN_HEIGHT),
+        node_size=(lineage_pictures.WIDTH, lineage_pictures.HEIGHT),
+        column_size=(lineage_pictures.COLUMN_WIDTH, lineage_pictures.COLUMN_HEIGHT),
         bars=draw_stage_bars(runs, colours),
         strips=draw_run_strips(graph, rows, runs),
         legend=[*colours.items(), ("other stages", OTHER_COLOUR)],

@@ -11,7 +11,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.printable import format_size
 from sluice.record_states import FAILED
-from sluice.runs.ledger import Row, has_committed
+from sluice.runs.run_ledger import Row, has_committed
 from sluice.runs.status.run_times import RunTimes
 
 _STAGES_HIGH, _STRIP_HIGH, _CELL_HIGH = 130, 34, 16

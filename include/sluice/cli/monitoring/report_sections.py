@@ -16,8 +16,8 @@ from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import count_noun, format_size
 from sluice.record_states import FAILED
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
 from sluice.runs.status.run_times import RunTimes
 
 _UPKEEP_ROWS, _FAILURE_ROWS, _ERASURE_ROWS = 15, 10, 30
@@ -75,7 +75,7 @@ def describe_last_failure(rows: Sequence[Row], tables: Collection[str]) -> dict[
         "stage": last["stage"],
         "at": format_instant(last["ended_at"]),
         "tables": [f"{flow} ({kind})" for flow, kind in kinds.items()],
-        "over": bool(well) and {flow for flow in kinds if flow in tables or flow == ledger.WHOLE_STAGE} <= well,
+        "over": bool(well) and {flow for flow in kinds if flow in tables or flow == run_ledger.WHOLE_STAGE} <= well,
     }
 
 
@@ -93,7 +93,7 @@ def _list_tables(facts: ReportFacts) -> Section:
         spent = [one["spark"]["cpu_seconds"] for one in ours if "cpu_seconds" in one["spark"]]
         found.append({
             **table,
-            "name": ledger.sql_name(table),
+            "name": run_ledger.sql_name(table),
             "size": format_size(table["bytes"]),
             "cpu_last": row.get("spark", {}).get("cpu_seconds"),
             "cpu_all": round(sum(spent), 1) if spent else None,

@@ -14,10 +14,10 @@ from sluice.delta_log import is_delta_table
 from sluice.lake import commit_history, log
 from sluice.printable import count_noun, format_seconds
 from sluice.record_states import FAILED
-from sluice.runs.ledger import Row
-from sluice.runs.status import lineage
-from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.runs.status.lineage import draw_column_lineage
+from sluice.runs.run_ledger import Row
+from sluice.runs.status import lineage_pictures
+from sluice.runs.status.column_lineage_record import read_column_lineage
+from sluice.runs.status.lineage_pictures import draw_column_lineage
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings
 
@@ -28,7 +28,7 @@ _LETTERS = 25
 def describe_nodes(
     settings: Settings,
     graph: Graph,
-    picture: lineage.LineagePicture,
+    picture: lineage_pictures.LineagePicture,
     state: Mapping[str, Any],
     rows: Sequence[Row],
     colours: Mapping[str, str],
@@ -58,7 +58,7 @@ def describe_nodes(
     return found
 
 
-def describe_panels(settings: Settings, graph: Graph, picture: lineage.LineagePicture) -> list[dict[str, Any]]:
+def describe_panels(settings: Settings, graph: Graph, picture: lineage_pictures.LineagePicture) -> list[dict[str, Any]]:
     """What a click on each table shows: what it reads and what reads it, its columns with where these come from, its last versions."""
     known = read_column_lineage(graph.records(settings))
     found = []
@@ -87,7 +87,7 @@ def _list_last_versions(settings: Settings, graph: Graph, name: str) -> list[dic
     ]
 
 
-def _describe_table_size(settings: Settings, graph: Graph, node: lineage.LineageNode) -> str:
+def _describe_table_size(settings: Settings, graph: Graph, node: lineage_pictures.LineageNode) -> str:
     if node.name not in graph.stored:
         return "computed when read"
     if (table := graph.table_of(node.name)) != node.name:

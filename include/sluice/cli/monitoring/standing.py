@@ -10,7 +10,7 @@ from sluice.cli.printing import format_instant
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import lag, reconciliation, stale, timeliness
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields
@@ -138,5 +138,5 @@ def _reconcile_records(books: PipelineBooks) -> list[dict[str, Any]]:
 def _find_missed_files(books: PipelineBooks) -> list[dict[str, Any]]:
     """Files of which nothing was read. What a topic has lost is gone for good: its source says whether the run goes on without."""
     files = {name for name, source in books.graph.sources.items() if source.kind.in_files}
-    found = [row for row in ledger.find_missed_files(books.deliveries) if row["source"] in files]
+    found = [row for row in run_ledger.find_missed_files(books.deliveries) if row["source"] in files]
     return [{name: row[name] for name in ("delivery", "source", "file", "reason")} for row in found]

@@ -13,14 +13,14 @@ import typer
 
 from sluice.cli.erasure import request_states
 from sluice.cli.monitoring.standing import compute_standing
-from sluice.cli.named_tables import find_replacing_sources, select_pipelines
+from sluice.cli.name_lookup import find_replacing_sources, select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_duration, format_instant, print_json, print_rows
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun, format_size
 from sluice.record_states import DONE, FAILED
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -51,10 +51,10 @@ def status(
 def compute_status(records: PipelineRecords) -> dict[str, Any]:
     """A pipeline's tables, waiting deliveries and last runs, as a plain object."""
     writing = holder.find_lease_holder(records)
-    deliveries = ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
+    deliveries = run_ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     return {
         "pipeline": records.pipeline,
-        "tables": ledger.list_pipeline_tables(records),
+        "tables": run_ledger.list_pipeline_tables(records),
         "deliveries": dict(Counter(row["state"] for row in deliveries)),
         "runs": _find_last_runs(records),
         "lease": vars(writing) if writing else None,
@@ -66,7 +66,7 @@ def compute_status(records: PipelineRecords) -> dict[str, Any]:
 def _find_last_runs(records: PipelineRecords) -> list[dict[str, Any]]:
     """The last run of each stage, in the order in which they were recorded."""
     last: dict[str, dict[str, Any]] = {}
-    for row in ledger.read_run_ledger(records):
+    for row in run_ledger.read_run_ledger(records):
         known = last.pop(row["stage"], None)
         # A process that is kept running is one run of many rounds.
         same = known is not None and (known["run"], known["started_at"]) == (row["run"], format_instant(row["started_at"]))

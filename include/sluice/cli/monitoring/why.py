@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import select_pipelines
+from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flows.progress.stream_numbers import STREAM_SECONDS
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import format_seconds, format_size
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
 from sluice.runs.status.diagnosis import diagnose_run
 from sluice.runs.status.run_times import OTHER, RunTimes, select_run_rows
 from sluice.settings import Settings
@@ -37,7 +37,7 @@ def why(
     settings = Settings.current()
     pipeline, _, table = (of or "").partition(".")
     known = {
-        name: ledger.read_run_ledger(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline or None)
+        name: run_ledger.read_run_ledger(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline or None)
     }
     latest = max((rows[-1] for rows in known.values() if rows), key=lambda row: row["ended_at"], default=None)
     if latest is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import select_pipelines, split_table_name
+from sluice.cli.name_lookup import select_pipelines, split_table_name
 from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
 from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.graph import Graph

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import resolve_table_name
+from sluice.cli.name_lookup import resolve_table_name
 from sluice.cli.printing import AsJson, LeaseWait, Limit, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.pipeline_records import QUARANTINE, QUARANTINED_RECORD, PipelineRecords, name_quarantine, name_quarantined_table
 from sluice.printable import count_noun
-from sluice.runs import ledger
-from sluice.runs.repair import readmission
+from sluice.runs import run_ledger
+from sluice.runs.repair import quarantine_run
 from sluice.settings import Settings, require_known_pipeline
 
 quarantine = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
@@ -80,7 +80,7 @@ def show_quarantined_rows(
     """Show rows in quarantine: where they came from and why they are there."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
-    named, (delivery, row) = readmission.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
+    named, (delivery, row) = quarantine_run.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
     named = name_quarantined_table(named) or named
     _, _, path = resolve_table_name(settings, f"{pipeline}.{name_quarantine(named)}")
     columns = (*PLAIN, *QUARANTINED_RECORD) if raw else PLAIN
@@ -109,8 +109,8 @@ def replay_quarantined_rows(
     """Check rows and files again by today's declaration. Those that fit go to their table, once; the rest stays in quarantine."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
-    report = readmission.run_quarantine_replay(
-        settings, graph, readmission.parse_quarantine_selection(graph, ids or [], all_of), wait
+    report = quarantine_run.run_quarantine_replay(
+        settings, graph, quarantine_run.parse_quarantine_selection(graph, ids or [], all_of), wait
     )
     _print_readmission_report(pipeline, report, as_json)
 
@@ -128,8 +128,8 @@ def discard_quarantined_rows(
         raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
-    report = readmission.run_quarantine_discard(
-        settings, graph, readmission.parse_quarantine_selection(graph, ids or []), reason, wait
+    report = quarantine_run.run_quarantine_discard(
+        settings, graph, quarantine_run.parse_quarantine_selection(graph, ids or []), reason, wait
     )
     _print_readmission_report(pipeline, report, as_json)
 
@@ -137,7 +137,7 @@ def discard_quarantined_rows(
 def count_expired_rows(records: PipelineRecords) -> dict[str, int]:
     """By table, how many rows were in its quarantine for longer than the pipeline keeps them, and are gone."""
     found: dict[str, int] = {}
-    for row in ledger.read_run_ledger(records):
+    for row in run_ledger.read_run_ledger(records):
         table = name_quarantined_table(row["flow"] or "")
         if table and row["expired"]:
             found[table] = found.get(table, 0) + row["expired"]
@@ -162,7 +162,7 @@ def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bo
 def _query_each_quarantine(records: PipelineRecords, text: str) -> list[dict[str, Any]]:
     """The results of a query over each quarantine."""
     found: list[dict[str, Any]] = []
-    for one in ledger.list_pipeline_tables(records):
+    for one in run_ledger.list_pipeline_tables(records):
         if one["layer"] == QUARANTINE:
             found += [{"table": one["table"], **row} for row in query_delta_table(one["path"], text)]
     return found

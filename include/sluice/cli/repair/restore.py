@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import split_table_name
+from sluice.cli.name_lookup import split_table_name
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.loading import load_declaration_graph

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.erasure import request_states
-from sluice.cli.named_tables import select_pipelines
+from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.running.run import MODE_HELP, OPTION_NAMES
 from sluice.declare.assembly.graph import Graph

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import select_pipelines
+from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError

@@ -11,13 +11,13 @@ import typer
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from sluice.cli.named_tables import resolve_table_name
+from sluice.cli.name_lookup import resolve_table_name
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, format_instant, print_json, print_rows
 from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import commit_history, log
-from sluice.lake.python_values import list_rows_with_texts
+from sluice.lake.arrow_to_python import list_rows_with_texts
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice import delta_log
-from sluice.cli.named_tables import resolve_table_name
+from sluice.cli.name_lookup import resolve_table_name
 from sluice.cli.printing import AsJson, OnlyTables, PipelineName, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -26,7 +26,7 @@ from sluice.runs.execution.clones import COPY, SHALLOW
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.runs.copies.comparison import Comparison
+    from sluice.runs.copies.table_comparison import Comparison
 
 _AGAINST = "A version or date of the same table; or the folder of another lake."
 
@@ -97,7 +97,7 @@ def diff(
     there = _find_other_side(records, name, path, against)
     keys, private = _find_comparison_columns(graph, wanted)
     from sluice.lake import batch_sizes
-    from sluice.runs.copies import comparison
+    from sluice.runs.copies import table_comparison
     from sluice.session import start_spark_session
 
     session = start_spark_session(settings, "sluice diff").newSession()
@@ -106,7 +106,7 @@ def diff(
     for side in (ComparedSide("here", path), there):
         reader = session.read.format("delta")
         frames.append((reader if side.version is None else reader.option("versionAsOf", side.version)).load(side.path))
-    found = comparison.compare_table_states(frames[0], frames[1], keys, private, examples)
+    found = table_comparison.compare_table_states(frames[0], frames[1], keys, private, examples)
     notes = _list_stand_in_notes(records, wanted, against, keys)
     if as_json:
         print_json({"table": name, "against": there.called, "equal": found.same, **_comparison_as_json(found), "notes": notes})

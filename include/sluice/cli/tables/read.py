@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.named_tables import find_computed_view_graph, load_graph_if_readable, resolve_table_name
+from sluice.cli.name_lookup import find_computed_view_graph, load_graph_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.lake.python_values import collect_rows_with_texts, list_rows_with_texts
+from sluice.lake.arrow_to_python import collect_rows_with_texts, list_rows_with_texts
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, list_pipeline_records, name_quarantined_table
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 
@@ -113,7 +113,7 @@ def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
 
 def _find_table_paths(records: PipelineRecords) -> dict[str, str]:
     """Every existing table of a pipeline, by its name in SQL."""
-    return {f"{records.pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.list_pipeline_tables(records)}
+    return {f"{records.pipeline}.{run_ledger.sql_name(row)}": row["path"] for row in run_ledger.list_pipeline_tables(records)}
 
 
 def query_as_role(

@@ -22,7 +22,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import identifiers, prevention, subject_checks, subject_types
+from sluice.declare.erasure import identifiers, subject_checks, subject_types, unreachable_places
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion import DeclarationsByKind, Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
@@ -229,7 +229,7 @@ def build_declaration_graph(
     mistakes = [
         *find_rule_mistakes(pipeline, complete),
         *subject_checks.find_subject_mistakes(whose),
-        *prevention.find_personal_column_mistakes(complete),
+        *unreachable_places.find_personal_column_mistakes(complete),
         *find_layout_mistakes(pipeline, complete),
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]

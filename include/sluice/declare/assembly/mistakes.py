@@ -15,9 +15,9 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.expansion import DeclarationsByKind, Declared
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
-from sluice.declare.layout import Layout
 from sluice.declare.pipeline import Pipeline, parse_duration
 from sluice.declare.sql.schema import parse_column_types, split_schema_declaration
+from sluice.declare.table_layout import Layout
 from sluice.errors import nearest_name_hint
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.pipeline_records import name_quarantine

@@ -11,7 +11,6 @@ from sluice.declare.datasets.dataset import Names, Personal, split_personal_trea
 from sluice.declare.declaration import Declaration
 from sluice.declare.field_values import check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
-from sluice.declare.layout import Layout
 from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -22,8 +21,9 @@ from sluice.declare.quality.expectations import (
     select_row_expectations,
     select_table_expectations,
 )
-from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.quality.table_expectations import TableExpectation
 from sluice.declare.recorded_declarations import find_calling_module, record_declaration
+from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

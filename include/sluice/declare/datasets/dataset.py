@@ -11,13 +11,13 @@ from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import FlowKind
-from sluice.declare.layout import Layout, find_order_mistakes
 from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
-from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.quality.table_expectations import TableExpectation
 from sluice.declare.recorded_declarations import record_declaration
+from sluice.declare.table_layout import Layout, find_order_mistakes
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
 from sluice.declare.field_values import check_names
-from sluice.declare.layout import Layout
 from sluice.declare.quality.expectations import (
     Declared,
     ExpectationDecorator,
@@ -25,6 +24,7 @@ from sluice.declare.quality.expectations import (
 from sluice.declare.recorded_declarations import find_calling_module, watch_decorator
 from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
+from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
 from sluice.declare.field_values import check_field_types, check_names
 from sluice.declare.kinds import FlowKind
-from sluice.declare.layout import Layout
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
 from sluice.declare.recorded_declarations import watch_decorator
+from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.own_records import IDLE
 

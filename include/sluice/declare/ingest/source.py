@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sluice.declare import kinds
 from sluice.declare.declaration import Declaration
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names, parse_byte_amount
-from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
+from sluice.declare.ingest.source_mistakes import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.kinds import SourceKind
-from sluice.declare.layout import Layout
 from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.recorded_declarations import record_declaration
+from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError
 from sluice.own_records import DELIVERIES
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, overload
 
 from sluice.declare.field_values import check_field_types, describe_value
-from sluice.declare.quality.whole_table import TableExpectation, refuse_reserved_name
+from sluice.declare.quality.table_expectations import TableExpectation, refuse_reserved_name
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from residue import Hit
-    from sluice.erasure.steps.erasing import ErasureStep
+    from sluice.erasure.steps.erasure_step import ErasureStep
     from sluice.lake.workspace import Workspace
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"

@@ -17,7 +17,7 @@ from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import canary, request_events, request_record, requests, vault
-from sluice.erasure.proof import checking, scope, signatures, sought, stamps
+from sluice.erasure.proof import checking, search_scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import (
     Certificate,
     format_certificate_note,
@@ -26,7 +26,7 @@ from sluice.erasure.proof.chain import (
     read_latest_certificate,
     write_certificate,
 )
-from sluice.erasure.proof.scope import UndeclaredPath
+from sluice.erasure.proof.search_scope import UndeclaredPath
 from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
@@ -168,7 +168,7 @@ def _list_certificate_exceptions(
         })
     for path in found.acknowledged:
         told.append({"what": f"'{path}', which is no table of the pipeline but is listed in also_here", "until": None})
-    return [*told, *scope.list_unreachable_places(records.settings, graph)]
+    return [*told, *search_scope.list_unreachable_places(records.settings, graph)]
 
 
 def _advance_certified_request(records: PipelineRecords, request: ErasureRequest, made: Certificate) -> None:
@@ -222,10 +222,11 @@ def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[Era
         result=sought.scan_all_roots(settings, graph, wanted),
         shared=wanted.shared,
         witnessed=canary.scan_fresh_canary(records),
-        undeclared=scope.find_undeclared_paths(settings, graph),
-        acknowledged=scope.find_acknowledged_paths(settings, graph),
+        undeclared=search_scope.find_undeclared_paths(settings, graph),
+        acknowledged=search_scope.find_acknowledged_paths(settings, graph),
         tables={
-            name: log.latest_table_version(path) for name, path in sorted(scope.find_searched_tables(settings, graph).items())
+            name: log.latest_table_version(path)
+            for name, path in sorted(search_scope.find_searched_tables(settings, graph).items())
         },
         policy=_hash_policy(settings, graph),
         hash_path=stamps.make_path_hasher(records),

@@ -10,7 +10,7 @@ import residue
 from residue import ScanResult
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import request_record
-from sluice.erasure.proof import chain, scope, signatures, sought, stamps
+from sluice.erasure.proof import chain, search_scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
 from sluice.errors import SluiceError
@@ -92,7 +92,7 @@ def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[st
     wanted = sought.collect_sought_needles(settings, graph, [request])
     rows = sought.query_sought_rows(settings, graph, wanted)
     result = sought.scan_all_roots(settings, graph, wanted)
-    others, hash_path = len(scope.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
+    others, hash_path = len(search_scope.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
     now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hash_path)
     report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
     report["differs"] = _describe_differences(record, now, result)

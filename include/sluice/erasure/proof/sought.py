@@ -20,7 +20,7 @@ from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.proof import scope
+from sluice.erasure.proof import search_scope
 from sluice.erasure.proof.table_clocks import find_table_clocks
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
@@ -74,20 +74,22 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
 
 def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Searches the rows that queries of the current tables return."""
-    return _search_current_rows(scope.find_searched_tables(settings, graph), sought.person, find_table_clocks(settings, graph))
+    return _search_current_rows(
+        search_scope.find_searched_tables(settings, graph), sought.person, find_table_clocks(settings, graph)
+    )
 
 
 def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Scans all roots. Raises SluiceError if the lake is not on this machine."""
     try:
         with show_progress(graph.pipeline.name, FollowedSubject("scan of every byte")), count_work("files scanned") as work:
-            roots = scope.list_scan_roots(settings, graph)
+            roots = search_scope.list_scan_roots(settings, graph)
             found = residue.scan_roots(roots, sought.person, sought.control, heard=functools.partial(_count_scanned_files, work))
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
         Unread(LANDING.name, path, "it has no files, although files were delivered that nobody removed")
-        for path in scope.find_absent_landing_folders(settings, graph)
+        for path in search_scope.find_absent_landing_folders(settings, graph)
     ]
     records = graph.records(settings)
     if releases.are_releases_absent(records):
@@ -114,7 +116,7 @@ def _collect_request_needles(
     listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
     """The needles for the people of one request, and how many of their identifiers were also others'."""
-    encodings = scope.list_source_encodings(graph)
+    encodings = search_scope.list_source_encodings(graph)
     of_people = (one for one in vault.read_vault_identifiers(records, request) if not one.domain.startswith(canary.PREFIX))
     found = _end_reassigned_identifiers(records, graph, request, list(of_people), listed)
     # Merges everything known of an identifier: an asked one has no times, one that was found has.

@@ -16,11 +16,11 @@ from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
 from sluice.erasure.personal_places.registry import list_control_stores
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.steps import rows, sweep
-from sluice.erasure.steps.erasing import Erasing, ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep, Propagation
 from sluice.flows.quarantine import settlement
 from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
-from sluice.lake import table_frames, tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.privacy import secrets
@@ -29,16 +29,16 @@ from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 _PSEUDONYM = "_pseudonym"
 
 
-def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
+def erase_canaries(propagation: Propagation, stores: Sequence[ControlStore]) -> None:
     """Erases from these stores the canaries of the requests that are carried out."""
-    for name, request in _requests_by_canary(erasing.waiting).items():
+    for name, request in _requests_by_canary(propagation.waiting).items():
         for store in stores:
-            step, of = ErasureStep(erasing, store.noted_step), f"{name}/{store.folder}"
-            folder = canary.find_planted_canary(erasing.workspace.records, name)
+            step, of = ErasureStep(propagation, store.noted_step), f"{name}/{store.folder}"
+            folder = canary.find_planted_canary(propagation.workspace.records, name)
             if folder and not step.is_done(of):
-                values = _read_canary_values(erasing.workspace, request)
-                place = CanaryPlace(folder / store.folder, store.column, values, erasing.began)
-                step.record_done(of, store.erase(erasing.workspace, place))
+                values = _read_canary_values(propagation.workspace, request)
+                place = CanaryPlace(folder / store.folder, store.column, values, propagation.began)
+                step.record_done(of, store.erase(propagation.workspace, place))
 
 
 def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
@@ -91,7 +91,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
         return 0
     key = secrets.read_secret_key(workspace.settings, make=False)
     hashed = [(made,) for value in sorted(place.values) if (made := compute_pseudonym(key, TEXT, value))]
-    wanted = tables.make_inline_frame(workspace.session, hashed, f"{_PSEUDONYM} STRING")
+    wanted = table_creation.make_inline_frame(workspace.session, hashed, f"{_PSEUDONYM} STRING")
     present = table_frames.read_table(workspace.session, path).select(
         quote_column(place.column).cast("string").alias("_erased_subject")
     )

@@ -6,11 +6,11 @@ from collections.abc import Container
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.erasure.steps.erasing import ErasureStep, NotFollowed
+from sluice.erasure.steps.erasure_step import ErasureStep, NotFollowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log, versions
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 
@@ -21,10 +21,10 @@ def reset_stateful_streams(step: ErasureStep) -> None:
     The state is removed before the rows it was made from; otherwise a killed propagation would later find no such rows and miss the
     state. Unread changes would still show the deleted rows, so from now on the streams read their inputs as they are.
     """
-    erasing, workspace = step.erasing, step.erasing.workspace
+    propagation, workspace = step.propagation, step.propagation.workspace
     for stream in workspace.graph.streams.values():
         if not step.is_done(stream.name):
-            if erasing.domains & _find_input_domains(workspace, stream.reads):
+            if propagation.domains & _find_input_domains(workspace, stream.reads):
                 flow = workspace.graph.flow_name(stream)
                 checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, stream_starts.ERASED)
             step.record_done(stream.name)
@@ -37,13 +37,13 @@ def run_following_flows(step: ErasureStep) -> None:
     """
     if step.is_done():
         return
-    erasing, workspace = step.erasing, step.erasing.workspace
+    propagation, workspace = step.propagation, step.propagation.workspace
     reset_restored_views(workspace, workspace.graph.views)
     try:
-        reports, errors = erasing.follow(), {}
+        reports, errors = propagation.follow(), {}
     except NotFollowed as failed:
         reports, errors = failed.reports, failed.errors
-    erasing.reports += reports
+    propagation.reports += reports
     stale = sorted(
         name for name in errors if name not in workspace.graph.tables and delta_log.is_delta_table(workspace.path(name))
     )
@@ -57,8 +57,8 @@ def run_following_flows(step: ErasureStep) -> None:
     for name in sorted(errors):
         told = next((report for report in reports if report.flow == name), None) or FlowReport(flow=name, layer=DELETIONS.name)
         told.notes.append("its flow failed and goes on with the next run; erased people are out of its table already")
-        if told not in erasing.reports:
-            erasing.reports.append(told)
+        if told not in propagation.reports:
+            propagation.reports.append(told)
     step.record_done(rows=sum(report.deleted for report in reports))
 
 

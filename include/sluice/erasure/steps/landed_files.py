@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.deliveries import known, listing
+from sluice.ingest.deliveries import known_files, listing
 from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, find_known_name, read_file_state
 from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.ingest.landing import rewriting
@@ -30,7 +30,7 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
     """A source's files, landed and archived, by delivery number; files that were never delivered come last."""
     roots = [workspace.landing / source.path, workspace.landing / ARCHIVE / source.path]
     found = [(root, path) for root in roots if root.is_dir() for path in sorted(root.rglob("*")) if _is_source_file(source, path)]
-    current = [row for row in known.read_current_deliveries(workspace.deliveries) if row["source"] == source.name]
+    current = [row for row in known_files.read_current_deliveries(workspace.deliveries) if row["source"] == source.name]
     numbers = {row["file"]: row["delivery"] for row in current if row["event"] == DELIVERED}
     names = {row["file"] for row in current}
     for position, (root, listed) in enumerate(found):

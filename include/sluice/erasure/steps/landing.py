@@ -21,23 +21,23 @@ from sluice.declare.quoting import quote_column
 from sluice.delivery_rows import RECORDED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erased_names import ErasedNames
-from sluice.erasure.steps.erasing import ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep
 from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.errors import LeaseLost, SluiceError
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
-from sluice.ingest import ledger
-from sluice.ingest.deliveries import known
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries import known_files
 from sluice.ingest.deliveries.absence import absent_folder_remedy, is_landing_folder_absent
 from sluice.ingest.deliveries.listing import AT_REST
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import RewrittenFile
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
@@ -53,19 +53,19 @@ Emptied = dict[int, dict[int, frozenset[str]]]
 
 def rewrite_landed_files(step: ErasureStep) -> None:
     """Rewrites the files in every source's folder and archive. Raises SluiceError if a file could not be rewritten."""
-    erasing, workspace = step.erasing, step.erasing.workspace
+    propagation, workspace = step.propagation, step.propagation.workspace
     rewriting.finish_rewriting_journals(settlement.rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for source in workspace.graph.sources.values():
         if source.subject and source.domain and source.kind.in_files and not step.is_done(source.name):
-            found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
+            found = rewrite_source_files(workspace, source, naming.load_erased_names(propagation))
             report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
             report.notes += [f"{count_noun(found.files, 'landed file')} rewritten"] if found.files else []
             report.notes += (
                 [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
             )
-            erasing.reports += [report] if found.files else []
+            propagation.reports += [report] if found.files else []
             step.record_done(source.name, found.rows, found.files)
-    erasing.reports += _remove_versions_of_rewritten_files(workspace)
+    propagation.reports += _remove_versions_of_rewritten_files(workspace)
 
 
 def _remove_versions_of_rewritten_files(workspace: Workspace) -> list[FlowReport]:
@@ -99,8 +99,8 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
 def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
     """By source, the unchanged files from whose last delivery something was left out."""
     outcomes: dict[int, int] = {}
-    for row in ledger.sort_outcomes_by_recording(
-        ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", RECORDED, entries.ENTRY])
+    for row in delivery_tables.sort_outcomes_by_recording(
+        delivery_tables.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", RECORDED, entries.ENTRY])
     ):
         outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
     for source in workspace.graph.sources.values():
@@ -111,8 +111,10 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), anonymised.CELL_MARK), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
     left_out: dict[tuple[str, str], bool] = {}
-    told: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.deliveries, ["delivery", "source", "file", "event"])
-    for entry in ledger.sort_deliveries_by_number(told):
+    told: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(
+        workspace.deliveries, ["delivery", "source", "file", "event"]
+    )
+    for entry in delivery_tables.sort_deliveries_by_number(told):
         name, file, event = entry["source"], entry["file"], entry["event"]
         if event in (DELIVERED, REWRITTEN):
             left_out[name, file] = event == DELIVERED and bool(outcomes.get(entry["delivery"]))
@@ -138,7 +140,7 @@ def rewrite_source_files(
     """Rewrites a source's files. only: the names in the ledger of the files to rewrite."""
     append.create_bronze_tables(workspace, source)
     if only is None and is_landing_folder_absent(
-        source, workspace.landing, known.read_known_files(workspace.deliveries).files_of_source(source.name)
+        source, workspace.landing, known_files.read_known_files(workspace.deliveries).files_of_source(source.name)
     ):
         folder = workspace.landing / source.path
         raise SluiceError(
@@ -174,7 +176,7 @@ class _RewritePass:
 
 
 def _rewrite_files_once(workspace: Workspace, source: Source, names: ErasedNames, only: Collection[str] | None) -> _RewritePass:
-    state = UnfinishedFiles(workspace, source, known.read_known_files(workspace.deliveries).files_of_source(source.name))
+    state = UnfinishedFiles(workspace, source, known_files.read_known_files(workspace.deliveries).files_of_source(source.name))
     done = _RewritePass()
     for some in landed_files.batch_deliveries_by_size(landed_files.list_landed_files(workspace, source, only)):
         looked, gone, emptied = _examine_landed_files(workspace, source, names, some)

@@ -14,32 +14,32 @@ from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames, index_erased_names
-from sluice.erasure.steps.erasing import Erasing, ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep, Propagation
 from sluice.erasure.subjects import domain_columns
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
 
-def load_erased_names(erasing: Erasing) -> ErasedNames:
+def load_erased_names(propagation: Propagation) -> ErasedNames:
     """The people of the requests that are carried out, as far as the vault still knows them."""
-    records = erasing.workspace.records
+    records = propagation.workspace.records
     known = [
         one
-        for request in erasing.waiting
+        for request in propagation.waiting
         if vault.has_vault_entry(records, request.request)
         for one in vault.read_vault_identifiers(records, request.request)
         if not one.domain.startswith(PREFIX)
     ]
     handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
     own = {(one.domain, one.value) for one in known} - handed_on
-    columns = domain_columns.columns_by_domain(records.settings, erasing.workspace.graph)
+    columns = domain_columns.columns_by_domain(records.settings, propagation.workspace.graph)
     return index_erased_names(
         (value for _, value in own),
         ((name, value) for domain, value in own for name in columns.get(domain, {domain})),
-        {source.encoding for source in erasing.workspace.graph.sources.values()},
-        [value for domain, value in own if erasing.workspace.graph.canonical(domain) == "digits"],
+        {source.encoding for source in propagation.workspace.graph.sources.values()},
+        [value for domain, value in own if propagation.workspace.graph.canonical(domain) == "digits"],
     )
 
 
@@ -48,14 +48,14 @@ def erase_unattributed_quarantine(step: ErasureStep) -> None:
 
     If a record may hold people other than its subject (`also_subjects`), also removes entries that are attributed to somebody else.
     """
-    erasing, workspace, looked_for = step.erasing, step.erasing.workspace, load_erased_names(step.erasing)
+    propagation, workspace, looked_for = step.propagation, step.propagation.workspace, load_erased_names(step.propagation)
     for table in subject_tables.find_subject_quarantines(workspace):
         if not step.is_done(table.name):
             entries = _find_naming_entries(table, looked_for) if looked_for else []
             workspace.mark_next_commits(name_erasure_flow(table.name), sorted({delivery for delivery, _ in entries}))
             quarantine.remove_quarantine_entries(workspace.session, table.path, entries)
             report = FlowReport(flow=table.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
-            erasing.reports += [report] if entries else []
+            propagation.reports += [report] if entries else []
             step.record_done(table.name, rows=len(entries))
 
 

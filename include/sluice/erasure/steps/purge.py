@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluice import delta_log
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import canaries
-from sluice.erasure.steps.erasing import ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep
 from sluice.lake.deletion_vectors import write_purge_statement
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
@@ -16,8 +16,8 @@ _VECTORS = "deletionVectors"
 
 def purge_deletion_vectors(step: ErasureStep) -> None:
     """Rewrites such files of all tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
-    workspace = step.erasing.workspace
-    for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, step.erasing.waiting)}.items():
+    workspace = step.propagation.workspace
+    for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, step.propagation.waiting)}.items():
         if delta_log.is_delta_table(path) and not step.is_done(name):
             step.record_done(name, files=_purge_table_vectors(workspace, name, path))
 

@@ -21,14 +21,14 @@ from sluice.declare.quoting import quote_columns, quote_identifier
 from sluice.erasure import vault
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import subject_tables
-from sluice.erasure.steps.erasing import Erasing, ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep, Propagation
 from sluice.erasure.steps.subject_tables import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
 from sluice.lake import commit_marks, releases, small_writes, table_frames
 from sluice.lake.batch_sizes import collect_few_rows
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.releases import Release
-from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.made import AnyTable
+    from sluice.flows.silver.judged_rows import AnyTable
 
 SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in PROVENANCE)
 """The merge condition by which rows of bronze or quarantine are the same: their provenance."""
@@ -50,12 +50,12 @@ _DELIVERY = PROVENANCE[0]
 
 def erase_quarantined_rows(step: ErasureStep) -> None:
     """Erases from the quarantines of bronze and silver, as far as their rows are attributed."""
-    erase_step_tables(step, subject_tables.find_subject_quarantines(step.erasing.workspace), by_row=True)
+    erase_step_tables(step, subject_tables.find_subject_quarantines(step.propagation.workspace), by_row=True)
 
 
 def erase_late_rows(step: ErasureStep) -> None:
     """Erases from the late tables of streams."""
-    erase_step_tables(step, subject_tables.find_late_subject_tables(step.erasing.workspace))
+    erase_step_tables(step, subject_tables.find_late_subject_tables(step.propagation.workspace))
 
 
 def erase_step_tables(
@@ -65,11 +65,11 @@ def erase_step_tables(
 
     by_row: see `delete_suppressed_rows`.
     """
-    erasing = step.erasing
+    propagation = step.propagation
     for name, of_table in group_by_table(found).items():
         if not step.is_done(name):
-            report = delete_suppressed_rows(erasing.workspace, of_table, by_row=by_row)
-            erasing.reports += [report] if report.deleted or name not in left else []
+            report = delete_suppressed_rows(propagation.workspace, of_table, by_row=by_row)
+            propagation.reports += [report] if report.deleted or name not in left else []
             step.record_done(name, rows=report.deleted + left.get(name, 0))
 
 
@@ -241,7 +241,7 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, subject_table: Subjec
 
 def erase_from_releases(step: ErasureStep) -> None:
     """Erases from every table of every release. A release that does not say whose its rows are is withdrawn, as anyone may be in it."""
-    workspace = step.erasing.workspace
+    workspace = step.propagation.workspace
     releases.refuse_absent_releases(workspace.records)
     for release in releases.read_pipeline_releases(workspace.records):
         waiting = [name for name in release.tables if not step.is_done(_release_table_key(release, name))]
@@ -252,16 +252,16 @@ def erase_from_releases(step: ErasureStep) -> None:
                 _erase_from_release_table(step, release, name)
 
 
-def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
+def _pseudonyms_as_written(propagation: Propagation) -> set[tuple[str, str]]:
     """By domain (and former name), pseudonyms of identifiers as written, where the list has those of another form."""
-    workspace = erasing.workspace
+    workspace = propagation.workspace
     records, forms = workspace.records, workspace.graph.forms
     if not forms:
         return set()
     key = secrets.read_suppression_key(records.settings, workspace.suppression)
     known = [
         one
-        for request in erasing.waiting
+        for request in propagation.waiting
         if vault.has_vault_entry(records, request.request)
         for one in vault.read_vault_identifiers(records, request.request)
         if one.domain in forms
@@ -276,12 +276,12 @@ def _release_table_key(release: Release, table: str) -> str:
 
 
 def _erase_from_release_table(step: ErasureStep, release: Release, name: str) -> None:
-    erasing, told, now = step.erasing, release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
+    propagation, told, now = step.propagation, release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
     gone = 0
     if not (release.folder / name).exists():
         told.setdefault("withdrawn", now)
     elif told["pseudonyms"]:
-        gone = released.erase_from_release(erasing.workspace, release, name, _pseudonyms_as_written(erasing))
+        gone = released.erase_from_release(propagation.workspace, release, name, _pseudonyms_as_written(propagation))
         if gone:
             told["erased"].append({"at": now, "rows": gone})
             told["rows"] -= gone

@@ -14,7 +14,7 @@ from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.cdc.histories import SEQUENCE
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import subject_tables
-from sluice.erasure.steps.erasing import Erasing, ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep, Propagation
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import (
     SAME_ROW,
@@ -28,7 +28,7 @@ from sluice.erasure.steps.subject_tables import SubjectTable
 from sluice.errors import StageEnded
 from sluice.flows.progress import checkpoints
 from sluice.lake import table_frames
-from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.own_records import ERASED_ROWS
 from sluice.pipeline_stages import DELETIONS
@@ -37,7 +37,7 @@ from sluice.printable import count_noun
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.made import AnyTable
+    from sluice.flows.silver.judged_rows import AnyTable
 
 _NOT_FOLDED = "people were erased from its source, and its rows could not be folded again"
 """Why the flow of a table starts over: it then takes from bronze what other people's rows it lacks."""
@@ -45,20 +45,20 @@ _NOT_FOLDED = "people were erased from its source, and its rows could not be fol
 
 def erase_table_rows(step: ErasureStep) -> None:
     """Erases from bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
-    erasing, workspace = step.erasing, step.erasing.workspace
+    propagation, workspace = step.propagation, step.propagation.workspace
     found = subject_tables.find_subject_tables(workspace)
     of_bronze = {subject_table.name: subject_table for subject_table in found if subject_table.name in workspace.graph.sources}
-    left = Counter(erasing.left)
+    left = Counter(propagation.left)
     extracts = _count_extracts(workspace)
     for name, subject_table in of_bronze.items():
         source = workspace.graph.sources[name]
         begun = open_erased_rows_journal(workspace, source).is_written()
         if begun or (not step.is_done(name) and find_tables_with_shared_keys(workspace, source)):
-            left += _erase_bronze_rows(erasing, source, subject_table)
+            left += _erase_bronze_rows(propagation, source, subject_table)
             if not step.is_done(name):
                 step.record_done(name, rows=left[name])
     erase_step_tables(step, found, left)
-    erasing.reports += _report_emptied_extracts(extracts, _count_extracts(workspace))
+    propagation.reports += _report_emptied_extracts(extracts, _count_extracts(workspace))
 
 
 def _count_extracts(workspace: Workspace) -> Counter[str]:
@@ -105,19 +105,19 @@ def find_tables_with_shared_keys(workspace: Workspace, source: Source) -> list[A
     ]
 
 
-def _erase_bronze_rows(erasing: Erasing, source: Source, subject_table: SubjectTable) -> Counter[str]:
+def _erase_bronze_rows(propagation: Propagation, source: Source, subject_table: SubjectTable) -> Counter[str]:
     """Erases from bronze of a source, and folds again the tables where other people may have the same keys.
 
     What a killed erasure has begun is finished first. Returns how many rows left each table.
     """
-    workspace, left = erasing.workspace, Counter[str]()
+    workspace, left = propagation.workspace, Counter[str]()
     journal = open_erased_rows_journal(workspace, source)
     for begun in (True, False):
         if not begun:
             journal.write_rows(find_suppressed_rows(workspace, subject_table), {"run": workspace.run})
         if journal.is_written():
             for report in _erase_journalled_rows(workspace, source, journal):
-                erasing.reports.append(report)
+                propagation.reports.append(report)
                 left[report.flow] += report.deleted + report.updated
             journal.remove_journal()
     return left

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from sluice import session
 from sluice.delta_log import LOG, split_commit_lines
-from sluice.erasure.steps.erasing import ErasureStep
+from sluice.erasure.steps.erasure_step import ErasureStep
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_locations
 from sluice.lake.log import read_table_retention
@@ -31,7 +31,7 @@ _STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
 def sweep_leftover_files(step: ErasureStep) -> None:
     """Removes temporary files of logs and checkpoints, staging folders, and what Spark left on local disks and in event logs."""
     if not step.is_done():
-        step.record_done(files=remove_leftover_files(step.erasing.workspace, step.erasing.began))
+        step.record_done(files=remove_leftover_files(step.propagation.workspace, step.propagation.began))
 
 
 def remove_leftover_files(workspace: Workspace, before: float) -> int:
@@ -137,7 +137,7 @@ def remove_abandoned_checkpoints(step: ErasureStep) -> None:
     """Removes abandoned checkpoints with their state. Flows whose state knew such people have already started over."""
     if step.is_done():
         return
-    left = list(_find_abandoned_checkpoints(locate(step.erasing.workspace.checkpoints("any")).parent))
+    left = list(_find_abandoned_checkpoints(locate(step.propagation.workspace.checkpoints("any")).parent))
     for folder in left:
         remove_folder(folder, strict=True)
     step.record_done(files=len(left))

@@ -22,7 +22,7 @@ from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.declare.quoting import quote_column
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
-from sluice.lake import log, table_frames, tables
+from sluice.lake import log, table_creation, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column, canonical_column
@@ -213,4 +213,6 @@ def _identifier_text_column(column: Column, form: Canonical = AS_TEXT) -> Column
 
 def _inline_wanted_values(workspace: Workspace, values: set[str], name: str) -> DataFrame:
     """Puts values into a frame, because literals would appear in plans and event logs."""
-    return F.broadcast(tables.make_inline_frame(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING"))
+    return F.broadcast(
+        table_creation.make_inline_frame(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING")
+    )

@@ -19,14 +19,14 @@ from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, DeliveryRow, Ou
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints
-from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import read_file_state, resolve_landed_path
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.schema_evolution import held_back_note, newly_held_back_fields
 from sluice.lake import file_statistics, log, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.open_tables import open_table_snapshot
@@ -104,7 +104,7 @@ def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[Exam
 
 def _read_earlier_held_back(workspace: Workspace, source: Source) -> list[str | None]:
     """Returns what the source's earlier outcomes say about fields that did not become columns."""
-    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.outcomes, ["source", "held_back"])
+    rows: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(workspace.outcomes, ["source", "held_back"])
     return [row["held_back"] for row in rows if row["source"] == source.name]
 
 
@@ -149,14 +149,14 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
 
 def restore_lost_deliveries(sources: Iterable[Source], landing: Location, known: KnownFiles, run: str) -> int:
     """Appends to the deliveries table those deliveries that have an outcome and a higher number than it knows. Returns how many."""
-    if ledger.highest_delivery(known.outcomes) <= known.last:
+    if delivery_tables.highest_delivery(known.outcomes) <= known.last:
         return 0
-    found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
-    last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
+    found: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
+    last = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
     folders = {one.name: landing / one.path for one in sources if one.kind.in_files}
     rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
-    create_record_table(known.deliveries, ledger.DELIVERIES)
-    ledger.append_delivery_ledger_rows(known.deliveries, rows, ledger.DELIVERIES, run)
+    create_record_table(known.deliveries, delivery_tables.DELIVERIES)
+    delivery_tables.append_delivery_ledger_rows(known.deliveries, rows, delivery_tables.DELIVERIES, run)
     return len(rows)
 
 

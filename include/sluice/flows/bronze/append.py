@@ -21,22 +21,22 @@ from sluice.declare.interval import Interval
 from sluice.delivery_rows import FILE_STATE
 from sluice.errors import UsageError
 from sluice.flows.bronze import accounting, intake
-from sluice.flows.bronze.apart import ingest_together_or_singly
+from sluice.flows.bronze.one_by_one import ingest_together_or_singly
 from sluice.flows.bronze.table_shape import bronze_table_shape, cast_or_rescue_columns, retype_bronze_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested
-from sluice.ingest import ledger, schema_evolution
+from sluice.ingest import delivery_tables, schema_evolution
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.deliveries.known import read_current_deliveries, select_deliveries_in_interval
+from sluice.ingest.deliveries.known_files import read_current_deliveries, select_deliveries_in_interval
 from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
-from sluice.lake import batch_sizes, log, table_frames, tables
+from sluice.lake import batch_sizes, log, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.nested_types import union_columns
-from sluice.lake.report import FlowReport
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
 from sluice.privacy import suppression_list
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
     """Creates a source's bronze table, its quarantine and the outcomes table if they do not exist. Returns the bronze table's shape."""
     shape = bronze_table_shape(workspace, source)
-    tables.create_table(workspace.session, workspace.path(source.name), shape)
+    table_creation.create_table(workspace.session, workspace.path(source.name), shape)
     quarantine.create_quarantine(
         workspace.session, workspace.quarantine(source.name), source.name, workspace.graph.pipeline.retain
     )
-    create_record_table(workspace.outcomes, ledger.OUTCOMES)
+    create_record_table(workspace.outcomes, delivery_tables.OUTCOMES)
     return shape
 
 
@@ -120,7 +120,7 @@ def _note_ignored_hints(workspace: Workspace, source: Source) -> list[str]:
 
 def _count_waiting_deliveries(workspace: Workspace, source: Source, report: FlowReport) -> int:
     """Returns how many deliveries the run takes: those it has taken, and those without an outcome."""
-    return report.deliveries + ledger.count_waiting_deliveries(workspace.deliveries, workspace.outcomes, source.name)
+    return report.deliveries + delivery_tables.count_waiting_deliveries(workspace.deliveries, workspace.outcomes, source.name)
 
 
 def ingest_delivery_batch(
@@ -137,7 +137,7 @@ def ingest_delivery_batch(
         rows = _leave_out_settled_deliveries(workspace, rows)
     # Sorted here, because Spark would start a job only to decide how to split so few rows.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
-    known = ledger.read_settled_deliveries(workspace.outcomes, [row["delivery"] for row in came])
+    known = delivery_tables.read_settled_deliveries(workspace.outcomes, [row["delivery"] for row in came])
     fresh = _refresh_states_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
     parts = discovery.group_into_micro_batches(source, fresh)
     # A transaction has one number for a batch. Without one, the rows that bronze has of a delivery prevent a second write.
@@ -155,7 +155,7 @@ def ingest_delivery_batch(
 
 def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
     """A stream that starts anew brings all deliveries since the beginning: only those without an outcome come to the driver."""
-    lost = sorted(ledger.find_deliveries_in_state(workspace.outcomes, LOST))
+    lost = sorted(delivery_tables.find_deliveries_in_state(workspace.outcomes, LOST))
     settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
@@ -173,7 +173,7 @@ def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
     """Raises UsageError if rows were ingested and the table is gone. A new, empty table would silently lose all of them."""
     if delta_log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
         return
-    had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))
+    had = sum(one.had_rows for one in delivery_tables.read_source_outcomes(workspace.outcomes, source.name))
     if had:
         raise UsageError(
             f"The bronze table of '{source.name}' is gone, with the rows of {count_noun(had, 'delivery')}. Put it back at "
@@ -214,7 +214,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
     )
-    ledger.append_delivery_ledger_rows(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
+    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
     accounting.add_outcomes_to_report(report, source, outcomes)
 
 
@@ -227,7 +227,7 @@ def _retype_kept_rows(workspace: Workspace, source: Source, report: FlowReport) 
 
 def _examine_known_deliveries(workspace: Workspace, source: Source) -> list[ExaminedDelivery]:
     folder = intake.source_landing_folder(workspace, source)
-    outcomes = ledger.read_last_delivery_states(workspace.outcomes)
+    outcomes = delivery_tables.read_last_delivery_states(workspace.outcomes)
     ours = [
         row for row in read_current_deliveries(workspace.deliveries) if row["source"] == source.name and row["event"] == DELIVERED
     ]
@@ -243,11 +243,13 @@ def _replace_bronze_rows(
     technical = [name for name in shape.schema.names if is_reserved_column(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
-    tables.replace_table(final, workspace.path(source.name), replace(shape, schema=schema))
+    table_creation.replace_table(final, workspace.path(source.name), replace(shape, schema=schema))
 
 
 def _read_rows_of_other_deliveries(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> DataFrame:
-    again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
+    again = table_creation.make_inline_frame(
+        workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT"
+    )
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     return bronze.join(F.broadcast(again), "_delivery", "left_anti")
 
@@ -262,7 +264,7 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
     """Takes the deliveries that the interval lacks. The flow's checkpoint is left alone: its stream skips deliveries that have an outcome."""
     create_bronze_tables(workspace, source)
     folder = intake.source_landing_folder(workspace, source)
-    judged = ledger.read_last_delivery_states(workspace.outcomes)
+    judged = delivery_tables.read_last_delivery_states(workspace.outcomes)
     lacking = [
         row
         for row in read_deliveries_in_interval(workspace, source, interval)

@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, table_shape
 from sluice.flows.bronze.left_out_records import LeftOutRecords
-from sluice.ingest import ledger, schema_evolution
+from sluice.ingest import delivery_tables, schema_evolution
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema_evolution import SourceColumns, find_held_back_fields
-from sluice.lake import commits, file_statistics, table_frames, tables
+from sluice.lake import commits, file_statistics, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.printable import count_noun
@@ -87,7 +87,7 @@ def ingest_deliveries(
         written.read,
         written.held_back,
     )
-    ledger.append_delivery_ledger_rows(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
+    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
     accounting.add_outcomes_to_report(report, source, outcomes)
 
 
@@ -235,7 +235,7 @@ def _replace_quarantined_rows(
     workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int], size: RowsSize
 ) -> None:
     path = workspace.quarantine(source.name)
-    empty = tables.make_inline_frame(workspace.session, [], quarantine.SCHEMA)
+    empty = table_creation.make_inline_frame(workspace.session, [], quarantine.SCHEMA)
     quarantine.replace_quarantine_of_deliveries(rows if rows is not None else empty, path, numbers, size)
 
 

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from sluice.declare.ingest.source import Source
-from sluice.declare.layout import Layout
 from sluice.declare.quoting import quote_column
+from sluice.declare.table_layout import Layout
 from sluice.errors import SluiceError
-from sluice.lake import table_frames, tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.nested_types import cast_by_field_names, has_other_type, union_columns
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
     """Returns the shape with which a source's bronze table is created. Sources that share a table have the one of the source it is named after."""
     of = workspace.graph.sources[source.table]
     layout = of.layout or Layout()
-    declared = tables.parse_ddl_schema(source.ddl) if source.ddl else StructType()
+    declared = table_creation.parse_ddl_schema(source.ddl) if source.ddl else StructType()
     return TableShape(
-        schema=StructType([*declared.fields, *tables.parse_ddl_schema(TECHNICAL).fields]),
+        schema=StructType([*declared.fields, *table_creation.parse_ddl_schema(TECHNICAL).fields]),
         comment=of.comment,
         statistics=(*_ALWAYS, *layout.statistics_columns),
         statistics_declared=bool(layout.statistics_columns),
@@ -77,7 +77,7 @@ def retype_bronze_columns(workspace: Workspace, source: Source, wanted: StructTy
 def _rewrite_columns(workspace: Workspace, source: Source, there: DataFrame, wanted: StructType, names: list[str]) -> None:
     schema = union_columns(there.schema, StructType([wanted[name] for name in names]))
     shape = replace(bronze_table_shape(workspace, source), schema=schema)
-    tables.replace_table(cast_or_rescue_columns(there, schema), workspace.path(source.name), shape)
+    table_creation.replace_table(cast_or_rescue_columns(there, schema), workspace.path(source.name), shape)
 
 
 def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:

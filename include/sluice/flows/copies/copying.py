@@ -18,8 +18,8 @@ from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import batch_sizes, log, rowless_commits, tables, versions
-from sluice.lake.report import FlowReport
+from sluice.lake import batch_sizes, log, rowless_commits, table_creation, versions
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
@@ -120,7 +120,7 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
         CHECKS: ",".join(ours),
     }
     if not delta_log.is_delta_table(asked.target):
-        tables.remove_unfinished_table(asked.target)
+        table_creation.remove_unfinished_table(asked.target)
     builder = DeltaTable.createIfNotExists(workspace.session).location(asked.target).addColumns(schema)
     builder = builder.comment(log.read_table_comment(asked.source) or "")
     if log.read_partition_columns(asked.source):

@@ -19,7 +19,7 @@ from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import UsageError
 from sluice.flows.copies import restoration
-from sluice.lake import log, table_frames, tables
+from sluice.lake import log, table_creation, table_frames
 from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import secrets, suppression_list
@@ -93,7 +93,7 @@ def erase_from_release(workspace: Workspace, of: Release, table: str, written: C
         called = [(made,) for name, made in written if name == domain]
         people = _read_suppressed_pseudonyms(workspace, domain, of)
         if called:
-            known = tables.make_inline_frame(workspace.session, called, f"{_KNOWN} STRING")
+            known = table_creation.make_inline_frame(workspace.session, called, f"{_KNOWN} STRING")
             people = people.unionByName(_replace_by_release_pseudonym(workspace, known, of)).distinct()
         kept = kept.join(F.broadcast(people), quote_column(column) == F.col(_MADE), "left_anti")
     gone = rows.count() - kept.count()
@@ -126,7 +126,7 @@ def _read_suppressed_pseudonyms(workspace: Workspace, domain: str, of: Release) 
     """Returns the release's pseudonyms of everybody on the list now. If an identifier changed hands, all its rows go: a copy may lack the time."""
     path = workspace.suppression
     if suppression_list.is_suppression_list_empty(workspace):
-        return tables.make_inline_frame(workspace.session, [], f"{_MADE} STRING")
+        return table_creation.make_inline_frame(workspace.session, [], f"{_MADE} STRING")
     listed = table_frames.read_table(workspace.session, path).where(
         F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)}))
     )

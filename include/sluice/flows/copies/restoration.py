@@ -17,8 +17,8 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
-from sluice.lake import batch_sizes, log, table_frames, tables, versions
-from sluice.lake.report import FlowReport
+from sluice.lake import batch_sizes, log, table_creation, table_frames, versions
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun, match_number
 from sluice.privacy import suppression, suppression_list
@@ -72,7 +72,7 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
         for f in table_frames.read_table(workspace.session, path).schema
         if not f.nullable
     }
-    bad = tables.count_failing_rows(wanted, found)
+    bad = table_creation.count_failing_rows(wanted, found)
     if bad:
         name = max(bad, key=lambda one: bad[one])
         raise SluiceError(

@@ -33,8 +33,8 @@ from sluice.flows.progress.checkpoints import (
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.writing import targets
 from sluice.lake import batch_sizes, log
-from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
-from sluice.lake.tables import TableShape
+from sluice.lake.flow_report import RECOMPUTED_IN_FULL, FlowReport
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import MergedKeys, Workspace
 from sluice.quality import verdicts
 from sluice.step_times import COMPUTING, PLANNING, measure_step

@@ -31,8 +31,8 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import batch_sizes, log, table_frames
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.report import FlowReport, MergeCounts
-from sluice.lake.tables import TableShape
+from sluice.lake.flow_report import FlowReport, MergeCounts
+from sluice.lake.table_creation import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun

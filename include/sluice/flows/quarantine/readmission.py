@@ -18,8 +18,8 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, table_shape
-from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.bronze.left_out_records import LeftOutRecords
+from sluice.flows.bronze.one_by_one import ingest_together_or_singly
 from sluice.flows.quarantine import settlement
 from sluice.flows.quarantine.settlement import LeavingEntries
 from sluice.flows.quarantine.staged_records import (
@@ -31,11 +31,11 @@ from sluice.flows.quarantine.staged_records import (
     stage_records,
 )
 from sluice.flows.silver import refold
-from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import read_current_deliveries
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries.known_files import read_current_deliveries
 from sluice.ingest.reading.examination import Delivery, examine_deliveries, is_delivery_unchanged
-from sluice.lake import commits, tables
-from sluice.lake.report import FlowReport
+from sluice.lake import commits, table_creation
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun
 from sluice.quality import quarantine
@@ -69,7 +69,7 @@ def refold_quarantined_rows(workspace: Workspace, table: Table[Any], found: Data
     """Folds again the keys of a table's rows in quarantine."""
     # Read into memory: a frame over quarantine would be empty as soon as the fold has emptied it.
     origin = sorted(set(_collect_entries(found)))
-    rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
+    rows = table_creation.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
     refold.refold_rows(workspace, table, rows, report)
 
 
@@ -159,7 +159,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
     numbers = {row._delivery for row in found.select("_delivery").collect()}
     rows = read_current_deliveries(workspace.deliveries) if numbers else []
     landing = intake.source_landing_folder(workspace, source)
-    judged = ledger.read_last_delivery_states(workspace.outcomes)
+    judged = delivery_tables.read_last_delivery_states(workspace.outcomes)
     with open_staging_folder(workspace) as folder:
         for row in sorted((row for row in rows if row["delivery"] in numbers), key=lambda row: int(row["delivery"])):
             delivery = intake.delivery_from_row(row, landing)
@@ -256,7 +256,7 @@ def _append_readmitted_records(
     """Appends records to bronze under the delivery, file and row that they had."""
     named = [(*key, record.delivery, record.file, record.row) for key in keys for record in (staged.records[key],)]
     ddl = "_delivery BIGINT, _row BIGINT, delivery BIGINT, file STRING, row BIGINT"
-    joined = kept.join(F.broadcast(tables.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
+    joined = kept.join(F.broadcast(table_creation.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
     own = {"_delivery": "delivery", "_file": "file", "_row": "row"}
     columns = [name for name in kept.columns if name not in ("_problem", "_record")]
     rows = joined.select(*(quote_column(own.get(name, name)).alias(name) for name in columns))

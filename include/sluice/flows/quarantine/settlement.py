@@ -22,10 +22,10 @@ from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, OutcomeRow
 from sluice.durable_files import write_json_durably
 from sluice.entries import ENTRY
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.landing import rewriting
 from sluice.kept_files import load_kept_json
-from sluice.lake import table_frames, tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate
 from sluice.own_records import READMISSIONS, REWRITING
@@ -57,12 +57,12 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     path = write_readmission_journal(workspace, leaving)
     note_readmitted_deliveries(workspace, leaving)
     quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
-    there = ledger.read_delivery_ledger_columns(workspace.outcomes, ["delivery", "run", ENTRY])
+    there = delivery_tables.read_delivery_ledger_columns(workspace.outcomes, ["delivery", "run", ENTRY])
     since = pc.and_(pc.equal(there["run"], leaving.run), pc.greater(pc.fill_null(there[ENTRY], 0), leaving.after))
     done = set(there["delivery"].filter(since).to_pylist())
     known = read_last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
     rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done]
-    ledger.append_delivery_ledger_rows(workspace.outcomes, rows, ledger.OUTCOMES, workspace.run)
+    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, rows, delivery_tables.OUTCOMES, workspace.run)
     path.unlink()
 
 
@@ -77,20 +77,22 @@ def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Q
     """Returns which of these rows bronze has."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     numbers = sorted({delivery for delivery, _ in entries})
-    wanted = tables.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
+    wanted = table_creation.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
     near = bronze.where(F.col("_delivery").isin(numbers)).select(*PROVENANCE)
     return {(row._delivery, row._row) for row in near.join(F.broadcast(wanted), list(PROVENANCE), "left_semi").collect()}
 
 
 def find_last_outcome_entry(workspace: Workspace) -> int:
     """Returns the greatest entry of the outcomes, 0 if they have none."""
-    return int(pc.max(ledger.read_delivery_ledger_columns(workspace.outcomes, [ENTRY])[ENTRY]).as_py() or 0)
+    return int(pc.max(delivery_tables.read_delivery_ledger_columns(workspace.outcomes, [ENTRY])[ENTRY]).as_py() or 0)
 
 
 def read_last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
     """Returns the last outcome of each delivery."""
-    rows: list[Row] = [row for row in ledger.read_delivery_ledger_rows(workspace.outcomes) if row["delivery"] in deliveries]
-    return {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows)}
+    rows: list[Row] = [
+        row for row in delivery_tables.read_delivery_ledger_rows(workspace.outcomes) if row["delivery"] in deliveries
+    ]
+    return {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(rows)}
 
 
 def count_by_delivery(deliveries: Iterable[int]) -> dict[int, int]:

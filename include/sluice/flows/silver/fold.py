@@ -20,10 +20,15 @@ from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.progress.read_types import reason_if_retyped
-from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
+from sluice.flows.silver.delivery_scope import (
+    DeliveryScope,
+    count_delivery_rows,
+    feeding_sources,
+    find_batch_scope,
+    live_deliveries,
+)
 from sluice.flows.silver.fold_operations import plan_outranking, plan_replacing, select_winning_rows
-from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
-from sluice.flows.silver.made import (
+from sluice.flows.silver.judged_rows import (
     TWO_FILES,
     AnyTable,
     check_key_in_one_file,
@@ -32,14 +37,9 @@ from sluice.flows.silver.made import (
     select_accepted_rows,
     silver_table_schema,
 )
+from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
 from sluice.flows.silver.read_columns import record_read_columns
-from sluice.flows.silver.scope import (
-    DeliveryScope,
-    count_delivery_rows,
-    feeding_sources,
-    find_batch_scope,
-    live_deliveries,
-)
+from sluice.flows.silver.table_quarantine import quarantine_scope_rows, requarantine_rows_of_other_deliveries
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     apply_merge_operations,
@@ -50,9 +50,9 @@ from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import BoundingColumns, Limits, limits_condition
 from sluice.lake import batch_sizes, file_statistics, log, table_frames
 from sluice.lake.batch_sizes import RowsSize, sum_row_bytes
+from sluice.lake.flow_report import FOLDED_ANEW, FlowReport, MergeCounts
 from sluice.lake.nested_types import arrange_nested_fields
-from sluice.lake.report import FOLDED_ANEW, FlowReport, MergeCounts
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import PROVENANCE, MergedKeys, Workspace
 from sluice.quality import verdicts
 

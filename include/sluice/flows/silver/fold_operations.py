@@ -15,11 +15,11 @@ from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns
-from sluice.flows.silver.made import AnyTable
-from sluice.flows.silver.scope import read_feeding_outcomes
+from sluice.flows.silver.delivery_scope import read_feeding_outcomes
+from sluice.flows.silver.judged_rows import AnyTable
 from sluice.flows.writing.difference import CONFLICT, join_old_and_new, null_safe_equality
-from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import tables
+from sluice.ingest.delivery_tables import DeliveryOutcome
+from sluice.lake import table_creation
 from sluice.lake.nested_types import arrange_nested_columns
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -85,7 +85,7 @@ def _list_content_columns(rows: DataFrame) -> list[str]:
 
 
 def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[DeliveryOutcome]) -> DataFrame:
-    known = tables.make_inline_frame(
+    known = table_creation.make_inline_frame(
         workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING"
     )
     for side in ("new", "old"):

@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.flows import plans
 from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.progress import checkpoints
-from sluice.flows.silver.made import AnyTable, transform_source_rows
+from sluice.flows.silver.judged_rows import AnyTable, transform_source_rows
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import anonymised

@@ -17,21 +17,21 @@ from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
-from sluice.flows.silver.aside import quarantined_key_column, requarantine_rows
-from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
-from sluice.flows.silver.made import (
+from sluice.flows.silver.delivery_scope import feeding_sources, live_deliveries
+from sluice.flows.silver.judged_rows import (
     AnyTable,
     check_key_in_one_file,
     make_judged_rows,
     select_accepted_rows,
     silver_table_schema,
 )
-from sluice.flows.silver.scope import feeding_sources, live_deliveries
+from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
+from sluice.flows.silver.table_quarantine import quarantined_key_column, requarantine_rows
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.lake import batch_sizes, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE, Workspace
 

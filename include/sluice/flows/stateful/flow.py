@@ -26,11 +26,11 @@ from sluice.flows.stateful import idle, inputs, late, operators
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, null_safe_equality, persist_frame, plan_merge_operations
-from sluice.lake import batch_sizes, commits, log, table_frames, tables
+from sluice.lake import batch_sizes, commits, log, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize, measure_rows
 from sluice.lake.commits import Transaction
-from sluice.lake.report import FlowReport
-from sluice.lake.tables import TableShape
+from sluice.lake.flow_report import FlowReport
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import locate
 from sluice.privacy import treatments
@@ -204,7 +204,7 @@ def _take_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> No
         late.empty_late_table(workspace, this.stream, this.checkpoint, batch.number)
     late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, batch.number, this.report)
     if batch.over and this.shape:
-        tables.replace_table(batch.rows, workspace.path(this.stream.name), this.shape)
+        table_creation.replace_table(batch.rows, workspace.path(this.stream.name), this.shape)
         this.report.count_replacement(batch.size.rows)
     else:
         write_stream_batch(workspace, this, batch)

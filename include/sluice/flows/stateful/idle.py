@@ -21,10 +21,10 @@ from sluice.declare.quoting import quote_identifier
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
-from sluice.lake import commit_history, commits, log, table_frames, tables
+from sluice.lake import commit_history, commits, log, table_creation, table_frames
 from sluice.lake.batch_sizes import measure_inline_rows
+from sluice.lake.table_creation import TableShape
 from sluice.lake.table_frames import compute_aggregates
-from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 def create_heartbeat_table(workspace: Workspace, stream: AnyStream) -> None:
     """Creates the table of heartbeats if it does not exist."""
     shape = TableShape(
-        schema=tables.parse_ddl_schema(_COLUMNS),
+        schema=table_creation.parse_ddl_schema(_COLUMNS),
         comment=f"Up to which instants {stream.name} was closed while its inputs were quiet.",
         statistics=("instant",),
         change_feed=False,
     )
-    tables.create_table(workspace.session, inputs.heartbeat_table_path(workspace, stream), shape)
+    table_creation.create_table(workspace.session, inputs.heartbeat_table_path(workspace, stream), shape)
 
 
 def close_idle_windows(
@@ -63,7 +63,7 @@ def close_idle_windows(
     if end is None or end.replace(tzinfo=UTC).timestamp() * 1000 <= batches.read_last_watermark(checkpoint):
         return None
     rows = [(checkpoint.identity, end.replace(tzinfo=UTC), repr(marks), workspace.run, datetime.now(UTC))]
-    beat = tables.make_inline_frame(workspace.session, rows, _COLUMNS)
+    beat = table_creation.make_inline_frame(workspace.session, rows, _COLUMNS)
     commits.append_rows(beat, inputs.heartbeat_table_path(workspace, stream), None, measure_inline_rows(rows))
     return f"nothing came for {stream.closes_when_idle}: the windows up to {end:%Y-%m-%d %H:%M:%S} were closed"
 

@@ -19,12 +19,12 @@ from sluice.flows.stateful.arriving import END
 from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import commits, log, table_frames, tables
+from sluice.lake import commits, log, table_creation, table_frames
 from sluice.lake.batch_sizes import measure_rows
 from sluice.lake.commits import Transaction
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
+from sluice.lake.table_creation import TableShape
 from sluice.lake.table_frames import compute_aggregates
-from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.printable import count_noun
@@ -61,11 +61,11 @@ def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Latenes
         retain=workspace.graph.pipeline.retain,
         change_feed=False,
     )
-    if tables.create_table(workspace.session, path, shape) or not anew:
+    if table_creation.create_table(workspace.session, path, shape) or not anew:
         return
     present = {one.name: one.dataType for one in table_frames.read_table(workspace.session, path).schema}
     if any(one.name in present and present[one.name] != one.dataType for one in schema):
-        tables.replace_table(workspace.session.createDataFrame([], schema), path, shape)
+        table_creation.replace_table(workspace.session.createDataFrame([], schema), path, shape)
 
 
 def keep_late_rows(
@@ -197,7 +197,7 @@ def _late_table_schema(workspace: Workspace, stream: AnyStream, lateness: Latene
             fields[one.name] = StructField(one.name, kind)
     for column, how in _treated_column_types(workspace, stream, fields).items():
         fields[column] = StructField(column, how)
-    return StructType([*fields.values(), *tables.parse_ddl_schema(COLUMNS).fields])
+    return StructType([*fields.values(), *table_creation.parse_ddl_schema(COLUMNS).fields])
 
 
 def _treated_column_types(workspace: Workspace, stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:

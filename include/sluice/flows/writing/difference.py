@@ -22,8 +22,8 @@ from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.batch_sizes import RowsSize, collect_few_rows, sum_row_bytes
+from sluice.lake.flow_report import MergeCounts
 from sluice.lake.nested_types import arrange_nested_fields
-from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.table_frames import compute_aggregates
 from sluice.printable import count_noun

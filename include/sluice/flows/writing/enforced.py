@@ -16,8 +16,8 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.sql.schema import SchemaText, split_schema_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
-from sluice.lake import tables
-from sluice.lake.report import FlowReport
+from sluice.lake import table_creation
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE
 from sluice.printable import count_noun, match_number
@@ -84,7 +84,7 @@ def _parse_schema_text(dataset: Dataset[Any]) -> SchemaText | None:
 
 def _parse_schema_columns(dataset: Dataset[Any], text: SchemaText) -> StructType:
     try:
-        return tables.parse_ddl_schema(text.ddl)
+        return table_creation.parse_ddl_schema(text.ddl)
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise DeclarationError(f"{dataset.label}: schema= is not understood by Spark: {reason}") from None

@@ -18,20 +18,20 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.erasure import prevention
-from sluice.declare.layout import Layout
+from sluice.declare.erasure import unreachable_places
 from sluice.declare.quoting import quote_identifier
 from sluice.declare.sql.schema import sql_literal
+from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.flows.progress.stream_starts import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, log_files, pipeline_paths, rowless_commits, table_frames, tables, versions
+from sluice.lake import log, log_files, pipeline_paths, rowless_commits, table_creation, table_frames, versions
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.nested_types import find_added_fields, type_ddl
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.privacy import secrets, treatments
@@ -81,7 +81,7 @@ def prepare_target_table(
     if has_quarantine(dataset):
         quarantine.create_quarantine(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
     _reset_flow_of_missing_table(workspace, dataset)
-    if tables.create_table(workspace.session, path, shape):
+    if table_creation.create_table(workspace.session, path, shape):
         record_transform_fingerprint(workspace, dataset)
     elif anew == REFRESH and _has_misfit_columns(workspace.session, path, shape):
         if shape.partition_by and log_files.has_clustering_feature(path):
@@ -107,36 +107,38 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
     """Gives an existing table the columns, constraints and comments that it lacks, or returns the shape that must replace it."""
     session, path = workspace.session, workspace.path(dataset.name)
     _refuse_column_type_changes(session, path, shape.schema, dataset.name)
-    needed = tables.find_pending_changes(session, path, shape)
-    bad = tables.count_table_violations(session, path, shape, needed.added)
+    needed = table_creation.find_pending_changes(session, path, shape)
+    bad = table_creation.count_table_violations(session, path, shape, needed.added)
     # If all rows are made again, the old ones need not meet what is declared now.
     if bad and (anew == REFRESH or (dataset.name in workspace.graph.views and has_transform_changed(workspace, dataset))):
         return shape
     if bad:
         raise SluiceError(constraint_refusal_text(workspace.pipeline, dataset, bad))
     _add_missing_columns(session, path, shape.schema)
-    tables.apply_pending_changes(session, path, shape, needed)
+    table_creation.apply_pending_changes(session, path, shape, needed)
     return None
 
 
 @measure_step(WRITING)
 def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
     """Replaces the table by these rows in one commit. Returns how many there are."""
-    tables.replace_table(rows, path, shape)
+    table_creation.replace_table(rows, path, shape)
     state = log.read_table_state(path)
     return state.rows if state and state.rows is not None else table_frames.read_table(rows.sparkSession, path).count()
 
 
 def has_transform_changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
     """Whether the transform differs from the one that made all rows of the table."""
-    return tables.read_table_property(workspace.path(dataset.name), FINGERPRINT) != compute_declaration_fingerprint(dataset)
+    return table_creation.read_table_property(workspace.path(dataset.name), FINGERPRINT) != compute_declaration_fingerprint(
+        dataset
+    )
 
 
 def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Records on the table that today's transform made all of its rows."""
     wanted = {FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
-    if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
+    if any(table_creation.read_table_property(path, name) != value for name, value in wanted.items()):
         rowless_commits.change_table_properties(workspace.session, path, PropertyChanges(wanted))
     versions.remove_restoration_mark(workspace.session, path)
 
@@ -176,7 +178,7 @@ def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
                 raise DeclarationError(
                     f"Table '{dataset.name}': {field} names '{column}', no column of it.{nearest_name_hint(column, names)}"
                 )
-    for mistake in prevention.find_unknown_personal_columns(dataset, names):
+    for mistake in unreachable_places.find_unknown_personal_columns(dataset, names):
         raise DeclarationError(mistake)
     check_comparable_columns(dataset, stored)
 
@@ -279,7 +281,11 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
         pipeline_paths.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
     if dataset.restricted:
         pipeline_paths.prepare_restricted_root(workspace.settings)
-    before = tables.read_table_property(path, PSEUDONYM_KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
+    before = (
+        table_creation.read_table_property(path, PSEUDONYM_KEYS)
+        if dataset.treatments and delta_log.is_delta_table(path)
+        else None
+    )
     if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
         names = ", ".join(f"'{name}'" for name in secrets.list_marked_keys(before))
         raise SluiceError(

@@ -21,7 +21,7 @@ from sluice.ingest.deliveries.folder_part import (
     given_back_on_failure,
     warn_of_names_that_do_not_grow,
 )
-from sluice.ingest.deliveries.known import FolderLook, KnownFiles, look_at_files
+from sluice.ingest.deliveries.known_files import FolderLook, KnownFiles, look_at_files
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.deliveries.object_events import ReceivedEvents

@@ -17,10 +17,10 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.delivery_rows import DeliveryRow
 from sluice.errors import SluiceError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.arrivals import Arrival, Look, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.folder_part import given_back_on_failure, note_full_listing
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.listing import find_files_being_written
 from sluice.ingest.deliveries.object_events import NoEvents
@@ -80,7 +80,7 @@ def discover_deliveries(
     landing: the pipeline's landing folder. deliveries: the table.
     Each commit holds what one micro-batch of each source takes. Call it under the pipeline's lease: the numbers increase.
     """
-    create_record_table(deliveries, ledger.DELIVERIES)
+    create_record_table(deliveries, delivery_tables.DELIVERIES)
     known = read_known_files(deliveries)
     look = Look(options.within, options.in_full, takes=options.within is None)
     found, refused = _find_changes_by_source(sources, landing, known, look)
@@ -123,7 +123,7 @@ def _record_changes(
         batches.append(group_into_micro_batches(source, taken))
     nothing: list[DeliveryRow] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
-    return ledger.append_numbered_deliveries(known.deliveries, commits, max(known.last, first - 1), run)
+    return delivery_tables.append_numbered_deliveries(known.deliveries, commits, max(known.last, first - 1), run)
 
 
 def _find_changes_by_source(

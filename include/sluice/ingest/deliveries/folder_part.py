@@ -15,7 +15,7 @@ from itertools import chain
 from sluice.declare.ingest.new_objects import find_full_listing_interval
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import write_json_durably
-from sluice.ingest.deliveries.known import KnownFiles
+from sluice.ingest.deliveries.known_files import KnownFiles
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.listing import find_named_objects, list_ready_files
 from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, count_events, receive_events

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from urllib.parse import unquote
 
-from sluice.declare.ingest.checks import DATE_PARTS
 from sluice.declare.ingest.source import Source
+from sluice.declare.ingest.source_mistakes import DATE_PARTS
 
 _YEARS_AMONG_DIGITS = range(1900, 2200)
 """The years that part of a longer number can be. The digits of a longer number, such as seconds since 1970, often look like another year."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan
 from sluice.locations import Location
 
 NO_OBJECT = "the line is no JSON object"
@@ -79,7 +79,7 @@ def read_file_records(
 
 def is_read_in_spans(source: Source, path: Location) -> bool:
     """Whether several readers can share an unexamined file, each reading what begins in its span."""
-    return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
+    return FILE_FORMATS[source.format].is_divisible and not source.multi_line and delivered_bytes.is_cut_anywhere(source, path)
 
 
 def examine_file_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:

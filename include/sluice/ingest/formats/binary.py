@@ -10,8 +10,8 @@ from typing import IO
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.delivered_fields import DeliveredField, FittedValues, add_path_fields, fit_delivered_fields
 from sluice.locations import Location
@@ -37,7 +37,7 @@ def read_format_records(
     source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None]
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
-    content = b"".join(opening.read_file_chunks(source, path))
+    content = b"".join(delivered_bytes.read_file_chunks(source, path))
     if content:
         fields = [DeliveredField(CONTENT, _BinaryValues(pa.array([content], pa.binary())))]
         fields = add_path_fields(path_values, fields, schema, pa.array([True]))
@@ -46,7 +46,7 @@ def read_format_records(
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
-    size = sum(len(part) for part in opening.read_file_chunks(source, path, seen))
+    size = sum(len(part) for part in delivered_bytes.read_file_chunks(source, path, seen))
     if size > _LONGEST_VALUE:
         raise UnreadableFile(f"the file has more than {_LONGEST_VALUE} bytes, and a binary file is one value")
     return ExaminedContent(empty=not size, text_bytes=size)

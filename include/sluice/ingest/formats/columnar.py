@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan
 from sluice.ingest.formats import ExaminedContent, ParsedBlock, parquet, python_values
 from sluice.ingest.formats.delivered_fields import (
     DeliveredField,
@@ -122,7 +122,7 @@ def read_format_records(
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
-    if not sum(len(part) for part in opening.read_file_chunks(source, path, seen)):
+    if not sum(len(part) for part in delivered_bytes.read_file_chunks(source, path, seen)):
         return ExaminedContent(empty=True, text_bytes=0)
     rows, size = parquet.measure_parquet_file(source, path)
     return ExaminedContent(empty=not rows, text_bytes=size)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sluice.declare.ingest.file_formats import CsvDialect
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.formats import csv_rows
 
 
@@ -42,16 +42,16 @@ class CsvSplitter:
         end, odd = csv_rows.find_clean_rows_end(self._dialect, data, last)
         if end:
             yield CsvBlock(data[:end], True)
-        rest, too_long = data[end:], len(data) - end > opening.LONGEST
+        rest, too_long = data[end:], len(data) - end > delivered_bytes.LONGEST
         while odd or too_long:
             whole = csv_rows.decode_whole_characters(rest)
             done = len(whole[: csv_rows.find_rows_end(self._dialect, whole, last, too_long)].encode())
             if done:
                 yield CsvBlock(rest[:done], False)
             elif too_long:
-                raise UnreadableFile(opening.long_line_reason())
+                raise UnreadableFile(delivered_bytes.long_line_reason())
             rest = rest[done:]
-            odd, too_long = False, len(rest) > opening.LONGEST
+            odd, too_long = False, len(rest) > delivered_bytes.LONGEST
         self._waiting, self._seen, self.waiting_bytes = [rest], len(rest), len(rest)
 
 
@@ -68,7 +68,7 @@ class CsvCutFinder:
     def follow_text(self, texts: Iterator[bytes]) -> Iterator[bytes]:
         """Passes the pieces on and looks at them. Finds no cuts after a row that is longer than a part, which would have to be held whole."""
         for text in texts:
-            if len(self._found) < len(self._starts) and self._splitter.waiting_bytes <= opening.PART_BYTES:
+            if len(self._found) < len(self._starts) and self._splitter.waiting_bytes <= delivered_bytes.PART_BYTES:
                 self._note_cuts(text)
             yield text
 

@@ -21,8 +21,8 @@ from pyarrow import csv
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan, UnreadableFile
 from sluice.ingest.files.paths import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
@@ -42,7 +42,7 @@ def read_format_records(
     source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
-    texts = opening.read_text_pieces(source, path)
+    texts = delivered_bytes.read_text_pieces(source, path)
     start = _read_file_start(texts)
     is_blank = not start.strip()
     if is_blank and not _may_have_blank_records(source):
@@ -55,7 +55,7 @@ def read_format_records(
     if span is None:
         texts = _prepend_text(start[rows_at:], texts)
     else:
-        texts = opening.read_span_pieces(source, path, span)
+        texts = delivered_bytes.read_span_pieces(source, path, span)
         texts = texts if span.start else _drop_start(texts, rows_at)
     for rows in parse_csv_rows(dialect, texts, len(names)):
         yield _build_csv_block(source, schema, path_values, names, rows)
@@ -64,7 +64,7 @@ def read_format_records(
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     on_disk = path.stat().st_size
-    starts = opening.divide_file(on_disk, on_disk)[1:] if opening.is_cut_anywhere(source, path) else []
+    starts = delivered_bytes.divide_file(on_disk, on_disk)[1:] if delivered_bytes.is_cut_anywhere(source, path) else []
     finder = CsvCutFinder(source.dialect, starts)
     text = examine_text(source, path, seen, keep=HEADER_LIMIT, follow=finder.follow_text)
     if text.is_blank:
@@ -79,7 +79,7 @@ def write_remaining_records(
     source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
-    text = b"".join(opening.read_text_pieces(source, path)).decode()
+    text = b"".join(delivered_bytes.read_text_pieces(source, path)).decode()
     write_encoded_text(
         source, target, filter_csv_rows(source, text, gone, emptied, parse_path_values(file) if source.path_columns else ())
     )
@@ -197,7 +197,7 @@ class CsvRows:
 def parse_csv_rows(dialect: CsvDialect, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
     """Yields the rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises UnreadableFile, and what `texts` raises."""
     splitter = CsvSplitter(dialect)
-    for text, last in opening.mark_last_text(texts):
+    for text, last in delivered_bytes.mark_last_text(texts):
         for block in splitter.add_text(text, last):
             found = (_parse_clean_rows if block.is_clean else _parse_rows_singly)(dialect, block.data, width)
             if found.count:

@@ -12,7 +12,7 @@ from typing import IO
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
+from sluice.ingest.files import delivered_bytes
 from sluice.ingest.formats import CUT_OFF, ExaminedContent, ParsedBlock, append_technical_columns
 from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
@@ -30,7 +30,7 @@ def read_format_records(
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
     document = JsonDocumentSplitter()
-    for piece in opening.read_text_pieces(source, path):
+    for piece in delivered_bytes.read_text_pieces(source, path):
         found = document.records(piece)
         if found:
             yield _parse_document_records(records, found)
@@ -50,7 +50,7 @@ def write_remaining_records(
     source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
-    write_encoded_text(source, target, _filter_json_documents(opening.read_text_pieces(source, path), gone, emptied))
+    write_encoded_text(source, target, _filter_json_documents(delivered_bytes.read_text_pieces(source, path), gone, emptied))
 
 
 def _filter_json_documents(
@@ -86,8 +86,8 @@ class JsonDocumentSplitter:
         if size < 2 * self._looked_at:  # so that a long record is looked at a few times, not once per piece
             return []
         found = self._cut(b"".join(self._waiting), last=False)
-        if self._looked_at > opening.LONGEST:
-            raise opening.UnreadableFile(f"a record of the file has more than {opening.LONGEST} bytes")
+        if self._looked_at > delivered_bytes.LONGEST:
+            raise delivered_bytes.UnreadableFile(f"a record of the file has more than {delivered_bytes.LONGEST} bytes")
         return found
 
     def end(self) -> tuple[list[bytes], str | None]:

@@ -9,8 +9,8 @@ from typing import IO
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.json_fast import count_object_lines
 from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
@@ -25,7 +25,7 @@ def read_format_records(
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
-    for block in opening.read_line_blocks(source, path, span):
+    for block in delivered_bytes.read_line_blocks(source, path, span):
         parsed = records.parsed(block, count_object_lines(block), lambda block=block: _split_record_lines(block))  # type: ignore[misc]
         if parsed.rows.num_rows:
             yield parsed
@@ -40,7 +40,7 @@ def write_remaining_records(
     source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
-    write_encoded_text(source, target, _filter_record_lines(opening.read_line_blocks(source, path), gone, emptied))
+    write_encoded_text(source, target, _filter_record_lines(delivered_bytes.read_line_blocks(source, path), gone, emptied))
 
 
 def _filter_record_lines(blocks: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import decompression, opening
-from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files import decompression, delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan, UnreadableFile
 from sluice.locations import Location
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
@@ -78,11 +78,11 @@ def measure_parquet_file(source: Source, path: Location) -> tuple[int, int]:
     with open_parquet_file(source, path) as file:
         packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
         # The file's own numbers may refuse it without reading; its real size is counted below.
-        opening.check_size_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
+        delivered_bytes.check_size_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
         for batch in read_parquet_batches(file, range(file.num_row_groups)):
             rows += batch.num_rows
             size += _unpacked_batch_size(batch)
-            opening.check_size_limits(source, on_disk, size + rows * _ROW)
+            delivered_bytes.check_size_limits(source, on_disk, size + rows * _ROW)
             try:
                 batch.validate(full=True)
             except pa.ArrowInvalid:
@@ -94,11 +94,11 @@ def measure_parquet_file(source: Source, path: Location) -> tuple[int, int]:
 def _open_seekable_file(source: Source, path: Location) -> Iterator[BinaryIO]:
     """Opens the file, or its content if it is compressed as a whole."""
     if path.suffix.lower() not in decompression.SUFFIXES:
-        with opening.open_regular_file(path) as file:
+        with delivered_bytes.open_regular_file(path) as file:
             yield file
         return
     with tempfile.TemporaryFile() as copy:
-        for part in opening.read_file_chunks(source, path):
+        for part in delivered_bytes.read_file_chunks(source, path):
             copy.write(part)
         yield copy
 
@@ -157,7 +157,7 @@ def write_remaining_rows(
     source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """Writes the file without these rows."""
-    whole = io.BytesIO(b"".join(opening.read_file_chunks(source, path)))
+    whole = io.BytesIO(b"".join(delivered_bytes.read_file_chunks(source, path)))
     with parquet.ParquetFile(whole, coerce_int96_timestamp_unit=_INT96) as file:
         groups = range(file.num_row_groups)
         packing = file.metadata.row_group(0).column(0).compression if len(groups) else "SNAPPY"

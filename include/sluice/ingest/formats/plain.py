@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan, UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.delivered_fields import DeliveredField, TextValues, add_path_fields, fit_delivered_fields
 from sluice.locations import Location
@@ -54,7 +54,7 @@ def examine_text(
     and OSError.
     """
     size, blank, start, line = 0, True, b"", 0
-    for text in follow(opening.read_text_pieces(source, path, seen)):
+    for text in follow(delivered_bytes.read_text_pieces(source, path, seen)):
         size += len(text)
         if blank:
             blank = not text.replace(codecs.BOM_UTF8, b"").strip(_BLANKS)
@@ -62,8 +62,8 @@ def examine_text(
             start += text
         end = text.rfind(b"\n") + 1
         line = len(text) - end + (0 if end else line)
-        if in_lines and line > opening.LONGEST:
-            raise UnreadableFile(opening.long_line_reason())
+        if in_lines and line > delivered_bytes.LONGEST:
+            raise UnreadableFile(delivered_bytes.long_line_reason())
     return ExaminedText(size, blank, start)
 
 
@@ -79,7 +79,7 @@ def read_format_records(
     source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. A line ends with LF or CR LF, which do not belong to it."""
-    for block in opening.read_line_blocks(source, path, span):
+    for block in delivered_bytes.read_line_blocks(source, path, span):
         ended = block.endswith(b"\n")
         text = pa.array([block[:-1] if ended else block], pa.binary()).cast(pa.string())
         lines = pc.split_pattern(text, "\n").flatten()
@@ -101,7 +101,7 @@ def write_remaining_records(
     source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
-    write_encoded_text(source, target, _filter_lines(opening.read_line_blocks(source, path), gone))
+    write_encoded_text(source, target, _filter_lines(delivered_bytes.read_line_blocks(source, path), gone))
 
 
 def _filter_lines(blocks: Iterable[bytes], gone: frozenset[int]) -> Iterator[str]:

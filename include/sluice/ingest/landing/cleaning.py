@@ -16,9 +16,9 @@ from typing import Any
 from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, DeliveryRow
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.absence import is_path_missing
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile, read_file_state
 from sluice.ingest.deliveries.listing import list_ready_files
 from sluice.ingest.files import decompression
@@ -71,7 +71,7 @@ def clean_landing_folder(source: Source, landing: Location, deliveries: str, out
         for file, _ in due
         if known.files_of_source(source.name)[file.file].event == DELIVERED
     ]
-    ledger.append_numbered_deliveries(deliveries, [fresh], known.last, run)
+    delivery_tables.append_numbered_deliveries(deliveries, [fresh], known.last, run)
     remove = _build_file_archiver(source, landing) if source.clean_source == "archive" else _delete_landed_file
     failed: Counter[str] = Counter()
     for file, number in due:
@@ -97,8 +97,8 @@ def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) 
 
 def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> set[int]:
     """Returns the source's deliveries that were ingested before an instant and still count as ingested; and 0."""
-    found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", RECORDED, entries.ENTRY])
-    last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["source"] == source}
+    found = delivery_tables.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", RECORDED, entries.ENTRY])
+    last = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(found) if row["source"] == source}
     rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == INGESTED]
     return {0, *(row["delivery"] for row in rows if row[RECORDED] <= before)}
 

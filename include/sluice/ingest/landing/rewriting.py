@@ -27,8 +27,8 @@ from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import DeliveryRow
 from sluice.durable_files import flush_file, move_file_durably, write_json_durably
-from sluice.ingest import formats, ledger
-from sluice.ingest.deliveries import known
+from sluice.ingest import delivery_tables, formats
+from sluice.ingest.deliveries import known_files
 from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, read_file_state
 from sluice.ingest.formats import NO_FIELDS
 from sluice.kept_files import load_kept_json
@@ -210,10 +210,10 @@ def _replace_or_remove_file(one: RewrittenFile) -> bool:
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:
     """Notes what the files are from now on. Nothing is noted that is already the last note about a file."""
-    before = known.read_known_files(deliveries)
+    before = known_files.read_known_files(deliveries)
     told = {
         (row["source"], row["file"]): (row["event"], row["sha256"])
-        for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
+        for row in delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(deliveries))
     }
     rows: list[DeliveryRow] = []
     for one in files:
@@ -224,7 +224,7 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
             size = one.size if one.part is None else one.new_size
             state: DeliveryRow = {"size": size, "modified_at": at, "sha256": one.sha256, "etag": one.etag}
             rows.append({"source": one.source, "file": one.file, "event": event, **state})
-    ledger.append_numbered_deliveries(deliveries, [rows], before.last, run)
+    delivery_tables.append_numbered_deliveries(deliveries, [rows], before.last, run)
 
 
 def _is_still_replaceable(one: RewrittenFile) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.locations import Location
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -
         (*_describe_refused_file(item), _read_file_bytes(item.delivery.path) if small and item in kept else None)
         for item in refused
     ]
-    files = tables.make_inline_frame(session, inline, "_delivery BIGINT, _file STRING, _reason STRING, content BINARY")
+    files = table_creation.make_inline_frame(session, inline, "_delivery BIGINT, _file STRING, _reason STRING, content BINARY")
     if small or not kept:
         return files
     frame = session.read.format("binaryFile").load([_escape_path_pattern(item.delivery.path) for item in kept])
     numbered_paths = [(str(item.delivery.path), item.delivery.number) for item in kept]
-    numbers = tables.make_inline_frame(session, numbered_paths, "_path STRING, _delivery BIGINT")
+    numbers = table_creation.make_inline_frame(session, numbered_paths, "_path STRING, _delivery BIGINT")
     contents = (
         frame
         .select(F.regexp_replace("path", "^file:/+", "/").alias("_path"), "content")

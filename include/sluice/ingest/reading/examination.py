@@ -14,8 +14,8 @@ from datetime import datetime
 from sluice.declare.ingest.source import Source
 from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import FileState, read_file_state
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.locations import Location
 from sluice.record_states import GONE, INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.work_progress import count_work
@@ -68,7 +68,7 @@ def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
         return ExaminedDelivery(delivery, VANISHED)
     try:
         if delivery.path.is_symlink():
-            return ExaminedDelivery(delivery, QUARANTINED, opening.LINK)
+            return ExaminedDelivery(delivery, QUARANTINED, delivered_bytes.LINK)
         if not delivery.is_as_discovered():
             return ExaminedDelivery(delivery, MISSED, CHANGED)
         found = _examine_content(source, delivery)

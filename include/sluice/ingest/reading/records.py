@@ -24,7 +24,7 @@ from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import SluiceError
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.reading.amounts import is_part_of_plan, is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
@@ -40,7 +40,7 @@ from sluice.ingest.reading.workers import (
     unreadable_reason,
 )
 from sluice.ingest.values import types
-from sluice.lake import tables
+from sluice.lake import table_creation
 from sluice.locations import Location
 from sluice.record_states import INGESTED, MISSED, QUARANTINED
 from sluice.work_progress import CountedWork, count_work
@@ -249,7 +249,7 @@ def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int
     if not later:
         return frame
     counts = F.broadcast(
-        tables.make_inline_frame(frame.sparkSession, later, f"_delivery BIGINT, {PART.name} INT, _sluice_before BIGINT")
+        table_creation.make_inline_frame(frame.sparkSession, later, f"_delivery BIGINT, {PART.name} INT, _sluice_before BIGINT")
     )
     numbered = frame.join(counts, ["_delivery", PART.name], "left")
     row = F.col("_row") + F.coalesce("_sluice_before", F.lit(0))

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import formats
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan, UnreadableFile
 from sluice.ingest.files.paths import find_date_folders, parse_path_values
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.staging import StagedRowsWriter
@@ -25,7 +25,7 @@ from sluice.locations import Location, locate
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
 
-A_TASK = 2 * opening.PART_BYTES
+A_TASK = 2 * delivered_bytes.PART_BYTES
 """About how many bytes of text a task reads: several parts, so that tasks take about the same time."""
 _TECHNICAL = pa.schema([
     pa.field("_problem", pa.string()),
@@ -116,7 +116,7 @@ def _find_part_starts(source: Source, item: ExaminedDelivery) -> list[int]:
     if item.cuts or not (source.kind.in_files and formats.is_read_in_spans(source, item.delivery.path)):
         return [0, *item.cuts]
     try:
-        return opening.divide_file(item.delivery.path.stat().st_size, item.text_bytes)
+        return delivered_bytes.divide_file(item.delivery.path.stat().st_size, item.text_bytes)
     except OSError:  # reading reports what is wrong
         return [0]
 

@@ -10,7 +10,7 @@ from typing import Any
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
@@ -92,7 +92,7 @@ def find_kept_deliveries(source: KafkaSource, landing: Location, rows: Iterable[
 def _read_source_deliveries(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:
     """Returns the rows of a source's ranges. A row without a name only says that the source was looked at before it had a topic."""
     found = (
-        ledger
+        delivery_tables
         .read_delivery_ledger_columns(deliveries, ["delivery", "source", "file", "event", "sha256"])
         .sort_by("delivery")
         .to_pylist()
@@ -142,7 +142,7 @@ def _find_starting_offsets(
 
 def _find_unread_offsets(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partition, int]:
     """Returns, by partition that the ledger knows, the first offset that is not in bronze."""
-    done = set(ledger.read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"].to_pylist())
+    done = set(delivery_tables.read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"].to_pylist())
     found: dict[Partition, int] = {}
     waiting: set[Partition] = set()
     for row in _read_source_deliveries(source, deliveries):

@@ -23,13 +23,13 @@ from sluice.lake.pipeline_paths import PipelinePaths
 from sluice.locations import Location, locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.pipeline_stages import CLONE, DELETIONS
-from sluice.runs import job, ledger
+from sluice.runs import job, run_ledger
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 
@@ -69,7 +69,7 @@ def check_clone_target(records: PipelineRecords, target: Settings) -> None:
         )
     if there.exists() and not there.is_dir():
         raise UsageError(f"{target.lake} is no folder.")
-    present = ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=locate(target.lake))))
+    present = run_ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=locate(target.lake))))
     if present or clones.read_clone_description(replace(records, settings=target)):
         raise UsageError(
             f"{target.lake} has tables of '{records.pipeline}' already, and a clone is made as a whole. "
@@ -97,7 +97,7 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
 
 def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: ClonePlan, said: dict[str, Any]) -> list[FlowReport]:
     from sluice.flows.copies import copying
-    from sluice.lake.report import FlowReport, FlowsFailed
+    from sluice.lake.flow_report import FlowReport, FlowsFailed
     from sluice.lake.workspace import Workspace
 
     source = Workspace(settings, workspace.graph, workspace.session, workspace.run, workspace.mode)

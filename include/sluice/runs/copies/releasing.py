@@ -20,7 +20,7 @@ from sluice.runs.execution import clones
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 
@@ -62,7 +62,7 @@ def _find_releasable_table(settings: Settings, graph: Graph, name: str) -> Datas
 def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]], made: list[Release]) -> list[FlowReport]:
     from sluice.declare.assembly import subjects
     from sluice.flows.copies import released
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
 
     at = datetime.now(UTC).isoformat(timespec="seconds")
     into = releases.begin_release(workspace.records, {"pipeline": workspace.pipeline, "at": at, "run": workspace.run})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError
 from sluice.kept_files import load_kept_object
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
 from sluice.own_records import CLONE

@@ -18,12 +18,12 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint,
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.column_lineage import trace_table_columns
-from sluice.lake.report import FlowReport
-from sluice.lake.tables import parse_ddl_schema
+from sluice.lake.flow_report import FlowReport
+from sluice.lake.table_creation import parse_ddl_schema
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_checked_table
 from sluice.runs.execution import clones
-from sluice.runs.status.column_lineage import read_column_lineage, write_column_lineage
+from sluice.runs.status.column_lineage_record import read_column_lineage, write_column_lineage
 from sluice.step_times import PLANNING, measure_step
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import column_tracing, table_rules
 from sluice.runs.execution.parallel_flows import Flow, run_flows_in_parallel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sluice.erasure.steps.erasing import NotFollowed
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.erasure.steps.erasure_step import NotFollowed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution.layer_update import LayerUpdate, choose_flow
 from sluice.runs.execution.lowest_layer import update_lowest_layer

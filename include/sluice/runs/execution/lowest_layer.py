@@ -6,16 +6,16 @@ from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.erasure import propagation
 from sluice.erasure.steps import landing
-from sluice.erasure.subjects import settling
+from sluice.erasure.subjects import identity_settling
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
 from sluice.flows.quarantine import settlement
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.discovery import Discovery, DiscoveryOptions
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.landing import cleaning
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
@@ -36,8 +36,8 @@ def update_lowest_layer(update: LayerUpdate) -> list[FlowReport]:
         propagation.recompute_suppression_entries(workspace)
     discovered = discover_run_deliveries(workspace, update.chosen)
     update.note_refused_sources(discovered.refused)
-    for level in settling.put_handover_sources_first(workspace, group_independent_flows(workspace.graph, update.stage)):
-        settling.end_handed_over_entries(workspace, update.run_flows_of_level(level))
+    for level in identity_settling.put_handover_sources_first(workspace, group_independent_flows(workspace.graph, update.stage)):
+        identity_settling.end_handed_over_entries(workspace, update.run_flows_of_level(level))
     reports = update.judge_and_report()
     clean_sources(workspace, reports)
     for report in reports:
@@ -61,7 +61,7 @@ def discover_run_deliveries(workspace: Workspace, chosen: set[str]) -> Discovery
         workspace.run,
         DiscoveryOptions(workspace.interval, in_full=workspace.mode != INCREMENT.name),
     )
-    create_record_table(workspace.outcomes, ledger.OUTCOMES)
+    create_record_table(workspace.outcomes, delivery_tables.OUTCOMES)
     return found.raise_first_refusal() if len(found.refused) == len(sources) else found
 
 

@@ -13,7 +13,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress.stream_numbers import join_stream_numbers
 from sluice.lake import log, spark_counters
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import table_rules
 from sluice.step_times import TABLES, StepTimes, collect_step_times, current_step_times, measure_step

@@ -18,7 +18,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint,
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.pipeline import parse_duration
 from sluice.ingest.deliveries.folder_part import find_ends_of_partial_listings, is_listed_in_part
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.pipeline_stages import list_stage_names
 from sluice.record_states import WAITING
 from sluice.runs import quiet
@@ -32,7 +32,7 @@ from sluice.runs.status.removals import decide_table_vacuums
 if TYPE_CHECKING:
     from sluice.declare.datasets.windowed import Windowed
     from sluice.declare.ingest.source import Source
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 NEVER = datetime.max.replace(tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import find_stage_of_pipeline
 from sluice.runs.stage_options import SCHEDULED, StageOptions

@@ -12,14 +12,14 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.quality.table_expectations import TableExpectation
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.quality import whole_table
 from sluice.quality.whole_table import WholeTable
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.step_times import CHECKING, measure_step
 
 
@@ -50,7 +50,7 @@ def _judge_table_rules(
     if not rules or not delta_log.is_delta_table(path):
         return
     _check_rule_references(workspace, dataset, rules)
-    before = [row for row in ledger.read_run_ledger(workspace.records) if row["flow"] == dataset.name]
+    before = [row for row in run_ledger.read_run_ledger(workspace.records) if row["flow"] == dataset.name]
     for rule in rules:
         report.table_rules[rule.name] = _evaluate_table_rule(workspace, dataset, rule, before)
     for rule in rules:
@@ -63,7 +63,7 @@ def _judge_table_rules(
 
 
 def _evaluate_table_rule(
-    workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[ledger.Row]
+    workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[run_ledger.Row]
 ) -> dict[str, Any]:
     """Returns the finding of a rule, as the ledger keeps it: a valid one of an earlier run, or a new one from the table."""
     path = workspace.path(dataset.name)
@@ -81,7 +81,7 @@ def _evaluate_table_rule(
     return found if finding.rows is None else {**found, "rows": finding.rows}
 
 
-def _list_earlier_row_counts(before: list[ledger.Row]) -> list[int]:
+def _list_earlier_row_counts(before: list[run_ledger.Row]) -> list[int]:
     """Returns the table's row counts after earlier runs that changed it, newest last."""
     changed = [row for row in before if row["version_before"] != row["version_after"]]
     counts = ([found["rows"] for found in row["table_rules"].values() if "rows" in found] for row in changed)

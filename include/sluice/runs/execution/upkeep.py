@@ -10,18 +10,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sluice import delta_log, record_tables, upkeep, vacuum
+from sluice import delta_log, optimize, record_tables, vacuum
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import streams
+from sluice.lake.flow_report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.pipeline_paths import list_own_tables
-from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
-from sluice.runs import due
+from sluice.runs import due_requests
 from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import removals
 from sluice.vacuum import SlowReader
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def needs_no_spark_to_vacuum(workspace: Workspace) -> bool:
     """Whether no table must be vacuumed by walking its folder, and no erased person's bytes are due to go."""
     now = datetime.now(UTC)
-    due_now = due.find_due_requests(workspace.records, now).now
+    due_now = due_requests.find_due_requests(workspace.records, now).now
     decisions = removals.decide_table_vacuums(workspace.settings, workspace.graph, now).values()
     return not (due_now or any(one.needed and one.in_full for one in decisions))
 
@@ -125,7 +125,7 @@ def needs_no_spark_to_optimize(workspace: Workspace) -> bool:
     """Whether delta-rs lays out all tables that need it now, or none does."""
     order = {one.name: one.zorder_by for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
     return all(
-        upkeep.is_laid_out_without_spark(path, order.get(name, ()))
+        optimize.is_laid_out_without_spark(path, order.get(name, ()))
         for name, path in workspace.tables().items()
         if delta_log.is_delta_table(path)
     )
@@ -143,7 +143,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
             layer = workspace.graph.layer(declared[name]) if name in declared else stage
             turns.take_turn(name, layer, path, partial(_lay_out_table, workspace, declared.get(name), name, path, options))
         for name, path in list_own_tables(workspace.paths, RECORD_TABLES).items():
-            turns.take_turn(name, stage, path, partial(upkeep.join_record_files, workspace, name, path))
+            turns.take_turn(name, stage, path, partial(optimize.join_record_files, workspace, name, path))
     return turns.reports
 
 
@@ -151,11 +151,11 @@ def _lay_out_table(
     workspace: Workspace, declared: Source | Dataset[Any] | None, name: str, path: str, options: StageOptions
 ) -> FlowReport:
     """Rewrites the files of one table, those with INT96 first. declared: None for a table that a flow keeps beside a declared one."""
-    rewritten = upkeep.rewrite_int96_files(workspace, name, path)
+    rewritten = optimize.rewrite_int96_files(workspace, name, path)
     if declared is None:
-        report = upkeep.optimize_table_beside(workspace, name, path)
+        report = optimize.optimize_table_beside(workspace, name, path)
     else:
-        report = upkeep.optimize_table(workspace, declared, demanded=name in options.optimize_now)
+        report = optimize.optimize_table(workspace, declared, demanded=name in options.optimize_now)
     if rewritten is not None:
         report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
         report.note_new_versions(path)
@@ -168,6 +168,6 @@ def optimize_tables_now(workspace: Workspace, names: Sequence[str]) -> list[Flow
         for name in names:
             streams.stop_if_requested(workspace)
             declared = workspace.graph[name]
-            work = partial(upkeep.optimize_table, workspace, declared, demanded=True)
+            work = partial(optimize.optimize_table, workspace, declared, demanded=True)
             turns.take_turn(name, workspace.graph.layer(declared), workspace.path(name), work)
     return turns.reports

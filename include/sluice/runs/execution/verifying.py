@@ -14,12 +14,12 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import streams
 from sluice.flows.writing import targets
 from sluice.lake import log
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY, VerifyChoice
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DONE, FAILED
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
@@ -90,7 +90,7 @@ class _Turn:
     table: str
     part: TablePart
     parts: Sequence[TablePart]
-    earlier: Sequence[ledger.Row]
+    earlier: Sequence[run_ledger.Row]
     """What the run ledger says about this table's verifications, oldest first."""
 
     def describe_proof(self) -> str:
@@ -106,13 +106,13 @@ class _Turn:
         return [row["ended_at"] for row in self.earlier if row["state"] == DONE and _has_compared(row, part)]
 
 
-def _has_compared(row: ledger.Row, part: TablePart) -> bool:
+def _has_compared(row: run_ledger.Row, part: TablePart) -> bool:
     """Whether a verification compared all rows of a part and reached a verdict."""
     compared = parse_table_part(row["verified_part"])
     return compared is not None and compared.holds(part)
 
 
-def list_differing_tables(rows: Sequence[ledger.Row], declared: Container[str]) -> list[str]:
+def list_differing_tables(rows: Sequence[run_ledger.Row], declared: Container[str]) -> list[str]:
     """Lists the declared tables with a part that differed and was not found equal since, be it in smaller parts. rows: of the run ledger."""
     compared = [row for row in rows if row["stage"] == VERIFY.name and row["flow"] in declared]
     found = (
@@ -124,7 +124,7 @@ def list_differing_tables(rows: Sequence[ledger.Row], declared: Container[str]) 
     return list(dict.fromkeys(found))
 
 
-def _is_found_equal(failed: ledger.Row, later: Sequence[ledger.Row]) -> bool:
+def _is_found_equal(failed: run_ledger.Row, later: Sequence[run_ledger.Row]) -> bool:
     """Whether later verifications found all equal that a failed one compared. One that failed without a verdict compared nothing."""
     equal = {parse_table_part(row["verified_part"]) for row in later if row["state"] == DONE}
     wrong = parse_table_part(failed["verified_part"])
@@ -136,7 +136,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
 
     Of its parts it takes one that differed when it was last compared, otherwise the one that was compared longest ago or without a result.
     """
-    rows = [row for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
+    rows = [row for row in run_ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
     last = {row["flow"]: position for position, row in enumerate(rows)}
     there = [
         name

@@ -18,7 +18,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
 from sluice.printable import count_noun

@@ -21,7 +21,7 @@ from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest.deliveries import arrivals
 from sluice.ingest.deliveries.arrivals import Look
 from sluice.ingest.deliveries.folder_part import may_have_news
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate

@@ -17,7 +17,7 @@ from sluice.lake.log_files import find_delta_tables
 from sluice.lake.written_alike import are_properties_set_alike
 from sluice.locations import Location
 from sluice.open_tables import open_delta_table
-from sluice.stores.settling import settle_store_commit, store_commit_properties
+from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import EPOCH
 from sluice.work_progress import count_work
 

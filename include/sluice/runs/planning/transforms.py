@@ -23,7 +23,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure.prevention import find_unknown_target_columns
+from sluice.declare.erasure.unreachable_places import find_unknown_target_columns
 from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
@@ -33,8 +33,8 @@ from sluice.flows import stateful
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_batch import check_view_columns
-from sluice.flows.silver import made
-from sluice.lake import table_frames, tables
+from sluice.flows.silver import judged_rows
+from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.anonymised import MARK
 from sluice.quality import verdicts, whole_table
@@ -126,17 +126,20 @@ def find_source_schema(examination: Examination, source: Source) -> StructType |
         if delivered_columns(schema.names):
             return schema
     elif source.ddl is not None:
-        return StructType([*tables.parse_ddl_schema(source.ddl).fields, *tables.parse_ddl_schema(TECHNICAL).fields])
+        return StructType([
+            *table_creation.parse_ddl_schema(source.ddl).fields,
+            *table_creation.parse_ddl_schema(TECHNICAL).fields,
+        ])
     examination.found.notes.append(f"source '{source.name}': columns not known before the first delivery")
     return None
 
 
 def examine_table(examination: Examination, table: Table[Any]) -> StructType:
     """The columns of a table, by its recipe over a frame without rows."""
-    rows = made.transform_source_rows(table, examination.make_empty_input(table.reads[0]))
+    rows = judged_rows.transform_source_rows(table, examination.make_empty_input(table.reads[0]))
     if is_change_log(table):
         examination.feeds[table.name] = rows.columns
-    schema = made.check_table_columns(table, rows)
+    schema = judged_rows.check_table_columns(table, rows)
     examination.found.mistakes += verdicts.find_condition_mistakes(examination.session, table, rows.schema)
     return schema
 

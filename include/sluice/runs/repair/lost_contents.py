@@ -15,10 +15,9 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.delta_log import LOG, DamagedLog
-from sluice.erasure import ledger as erasure_ledger
-from sluice.erasure import request_record
+from sluice.erasure import erasure_ledger, request_record
 from sluice.errors import SluiceError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
 from sluice.record_states import INGESTED, LOST, QUARANTINED
@@ -86,8 +85,8 @@ def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
     """Returns the last outcome of each delivery of a source that was read."""
-    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
-    found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
+    rows: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
+    found = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(rows) if row["source"] == source.name}
     return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
 
 
@@ -100,7 +99,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
     rows = [
         {**{column: known[number][column] for column in REPEATED_IN_OUTCOMES}, **lost} for number in numbers if number in known
     ]
-    ledger.append_delivery_ledger_rows(outcomes, rows, ledger.OUTCOMES, RUN)
+    delivery_tables.append_delivery_ledger_rows(outcomes, rows, delivery_tables.OUTCOMES, RUN)
 
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:

@@ -23,7 +23,7 @@ from sluice.settings import Settings
 from sluice.table_properties import PSEUDONYM_KEYS
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 
@@ -68,7 +68,7 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.copies import restoration
         from sluice.flows.quarantine import settlement
-        from sluice.lake.report import FlowReport, FlowsFailed
+        from sluice.lake.flow_report import FlowReport, FlowsFailed
         from sluice.runs.execution import parallel_flows
 
         _check_restorable_version(workspace, dataset, version, called)

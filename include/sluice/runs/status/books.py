@@ -15,12 +15,12 @@ from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files, select_deliveries_in_interval
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files, select_deliveries_in_interval
 from sluice.lake import log
 from sluice.lake.pipeline_paths import PipelinePaths, locate_streamed_tables
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
 from sluice.settings import Settings
 
 
@@ -40,12 +40,12 @@ class PipelineBooks:
     def deliveries(self) -> list[Row]:
         """The delivery ledger, oldest first, with the state of each delivery."""
         replacing = frozenset(source.name for source in self.graph.sources.values() if source.replaces_files)
-        return ledger.read_delivery_ledger(self.records, replacing=replacing)
+        return run_ledger.read_delivery_ledger(self.records, replacing=replacing)
 
     @cached_property
     def runs(self) -> list[Row]:
         """The run ledger, newest last."""
-        return ledger.read_run_ledger(self.records)
+        return run_ledger.read_run_ledger(self.records)
 
     @cached_property
     def known(self) -> KnownFiles:

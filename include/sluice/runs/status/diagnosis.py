@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DONE
-from sluice.runs.ledger import STAGE_STEPS, Row
+from sluice.runs.run_ledger import STAGE_STEPS, Row
 from sluice.runs.status.run_times import RunTimes
 from sluice.step_times import PLANNING, STARTING, STREAMING, TABLES, WAITING
 

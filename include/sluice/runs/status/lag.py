@@ -22,7 +22,7 @@ from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
 from sluice.record_states import INGESTED, WAITING
-from sluice.runs.ledger import Row
+from sluice.runs.run_ledger import Row
 from sluice.runs.status.books import PipelineBooks
 
 

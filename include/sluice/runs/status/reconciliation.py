@@ -11,7 +11,7 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.ingest import ledger as tables
+from sluice.ingest import delivery_tables
 from sluice.lake import commit_history, log
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import name_quarantine
@@ -129,8 +129,8 @@ def _select_counts(counted: dict[int, dict[str, Any]], sources: Sequence[str], c
 def _read_counted_outcomes(path: str) -> dict[int, dict[str, Any]]:
     """The counts by delivery: of its last reading, or of a readmission since."""
     found: dict[int, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = tables.read_delivery_ledger_rows(path)
-    for row in tables.sort_outcomes_by_recording(rows):
+    rows: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(path)
+    for row in delivery_tables.sort_outcomes_by_recording(rows):
         if row["state"] not in (DISCARDED, ERASED) or row.get("discarded"):
             found[row["delivery"]] = row
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.printable import format_size
 from sluice.record_states import DONE, FAILED
-from sluice.runs.ledger import STAGE_CPU, STAGE_STEPS, Row
+from sluice.runs.run_ledger import STAGE_CPU, STAGE_STEPS, Row
 from sluice.step_times import FLOW_STEPS
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
 

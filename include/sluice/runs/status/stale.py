@@ -21,11 +21,11 @@ from sluice.delivery_rows import RECORDED
 from sluice.entries import OrderKey
 from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
-from sluice.lake.report import FOLDED_ANEW, REPLACED
+from sluice.lake.flow_report import FOLDED_ANEW, REPLACED
 from sluice.record_states import DONE, INGESTED
 from sluice.run_modes import REPLAY
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -100,7 +100,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
             replay = row["mode"] == REPLAY.name and row["stage"] == layer and row["interval_start"] is not None
             found.append(
                 _CodeEvent(
-                    at=entries.entry_order_key(row, ledger.STARTED),
+                    at=entries.entry_order_key(row, run_ledger.STARTED),
                     code=row["fingerprint"] or whole,
                     done=row["state"] == DONE,
                     anew=any(sign in (row["note"] or "") for sign in (FOLDED_ANEW, REPLACED)),
@@ -119,8 +119,8 @@ def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> OrderK
         if whole and whole in str(commit["parameters"].get("properties", "")):
             same = [row for row in books.runs if row["run"] == commit["note"].get("run")]
             # A killed run left no record: it came after those that had begun before.
-            before = same or [row for row in books.runs if commit["at"] and row[ledger.STARTED] <= commit["at"]]
-            return entries.entry_order_key(before[-1], ledger.STARTED) if before else (0, commit["at"])
+            before = same or [row for row in books.runs if commit["at"] and row[run_ledger.STARTED] <= commit["at"]]
+            return entries.entry_order_key(before[-1], run_ledger.STARTED) if before else (0, commit["at"])
     return None
 
 

@@ -25,8 +25,8 @@ from sluice.own_records import KEPT_RUNNING
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_states import DONE, FAILED
 from sluice.run_modes import INCREMENT
-from sluice.runs import ledger
-from sluice.runs.ledger import Row
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import Row
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -99,7 +99,7 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     The latest interval that has ended counts once a run for it has failed: until the next one its run may still come or be retried.
     """
     now = now or datetime.now(UTC)
-    rows = [row for row in ledger.read_run_ledger(graph.records(settings)) if row["interval_start"] is not None]
+    rows = [row for row in run_ledger.read_run_ledger(graph.records(settings)) if row["interval_start"] is not None]
     scheduled = [_row_interval(row) for row in rows if row["mode"] == INCREMENT.name]
     if not scheduled:
         return []

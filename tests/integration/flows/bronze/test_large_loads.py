@@ -16,7 +16,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.gold.view_batch import ViewBatch
 from sluice.flows.silver import fold
 from sluice.lake import commit_history, small_writes
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.verification.comparison import TablePart
 from sluice.verification.verify import verify_tables
 

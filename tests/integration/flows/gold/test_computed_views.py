@@ -11,7 +11,7 @@ import pytest
 from tests.commands import Call, call_command, use_roots_of
 from tests.conftest import Lakehouse, settings_at
 
-from sluice.cli import named_tables
+from sluice.cli import name_lookup
 from sluice.declare import F, Pipeline, Source, materialized_view, table, view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.settings import Settings
@@ -70,7 +70,7 @@ def call(wards: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]
 
     with pytest.MonkeyPatch.context() as patch:
         use_roots_of(patch, wards.settings)
-        patch.setattr(named_tables, "load_declaration_graph", load)
+        patch.setattr(name_lookup, "load_declaration_graph", load)
         yield lambda *arguments: call_command(capsys, *arguments)
 
 

@@ -17,8 +17,8 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold import probe
 from sluice.flows.gold import view as gold_view
 from sluice.flows.gold.probe import InputReach
-from sluice.lake import tables
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -49,8 +49,8 @@ class Lake:
         sources = [Source(name=name, format="json", path=name, schema=ddl, comment="A table.") for name, ddl in INPUTS.items()]
         self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [*sources, *self.views]), spark, "run")
         for name, ddl in INPUTS.items():
-            tables.create_table(
-                spark, self.path(name), TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=("k",))
+            table_creation.create_table(
+                spark, self.path(name), TableShape(schema=table_creation.parse_ddl_schema(ddl), comment="", statistics=("k",))
             )
         append_rows(self.path("sold"), INPUTS["sold"], [(number, number % 4, 10 * number) for number in range(1, 9)])
         self.put((1, "x"), (2, "y"), (0, None))

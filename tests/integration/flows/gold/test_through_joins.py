@@ -16,9 +16,9 @@ from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold import choice
-from sluice.lake import tables
-from sluice.lake.report import FlowReport, FlowsFailed
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.runs.execution import stages
@@ -72,8 +72,8 @@ class Shop:
         """Rows that come, or take the place of others."""
         path, (ddl, key) = self.workspace.path(name), INPUTS[name]
         if not DeltaTable.isDeltaTable(self.workspace.session, path):
-            shape = TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=(key,))
-            tables.create_table(self.workspace.session, path, shape)
+            shape = TableShape(schema=table_creation.parse_ddl_schema(ddl), comment="", statistics=(key,))
+            table_creation.create_table(self.workspace.session, path, shape)
         merge_rows(path, ddl, (key,), rows)
 
     def run(self) -> dict[str, FlowReport]:
@@ -85,7 +85,7 @@ class Shop:
     def is_right(self) -> bool:
         """Whether every view equals its transform."""
         held = Lakehouse(self.workspace.settings, self.workspace.session, self.workspace.graph)
-        inputs = {name: tables.make_inline_frame(held.spark, held.rows(name), ddl) for name, (ddl, _) in INPUTS.items()}
+        inputs = {name: table_creation.make_inline_frame(held.spark, held.rows(name), ddl) for name, (ddl, _) in INPUTS.items()}
         return all(
             held.rows(one.name) == sorted(map(tuple, one(*(inputs[name] for name in one.reads)).collect()), key=repr)
             for one in self.workspace.graph.views.values()

@@ -25,9 +25,9 @@ from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans
 from sluice.flows.progress.batches import PinnedVersions
-from sluice.lake import commit_history, log, table_frames, tables
-from sluice.lake.report import FlowReport, FlowsFailed
-from sluice.lake.tables import TableShape
+from sluice.lake import commit_history, log, table_creation, table_frames
+from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
 from sluice.runs.execution import layers, stages
@@ -69,8 +69,8 @@ class Lake:
         source = Source(name="days", format="json", path="days", schema=DDL, comment="Stands for a table.")
         self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [source, *views]), spark, "run")
         self.path = self.workspace.path("days")
-        tables.create_table(
-            spark, self.path, TableShape(schema=tables.parse_ddl_schema(DDL), comment="", statistics=("d", "region"))
+        table_creation.create_table(
+            spark, self.path, TableShape(schema=table_creation.parse_ddl_schema(DDL), comment="", statistics=("d", "region"))
         )
         for start in range(0, 40, 10):
             self.put([(region, FIRST + timedelta(days=day), 1) for region in (1, 2) for day in range(start, start + 10)])
@@ -87,7 +87,7 @@ class Lake:
     def right(self) -> bool:
         """Whether every view equals its transform."""
         held = Lakehouse(self.workspace.settings, self.workspace.session, self.workspace.graph)
-        days = tables.make_inline_frame(self.workspace.session, held.rows("days", "region", "d", "n"), DDL)
+        days = table_creation.make_inline_frame(self.workspace.session, held.rows("days", "region", "d", "n"), DDL)
         return all(
             held.rows(one.name, *(full := one(days)).columns) == sorted(map(tuple, full.collect()), key=repr)
             for one in self.workspace.graph.views.values()
@@ -188,12 +188,12 @@ def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice
 
 def test_rows_in_scope_are_chosen_after_sessions_are_made(spark: SparkSession) -> None:
     rows = [(1, datetime(2026, 3, 1, 9, minute, tzinfo=UTC)) for minute in (0, 3, 6)]
-    per = tables.make_inline_frame(spark, rows, "device INT, at TIMESTAMP").groupBy(
+    per = table_creation.make_inline_frame(spark, rows, "device INT, at TIMESTAMP").groupBy(
         "device", F.session_window("at", "5 minutes").alias("s")
     )
     sessions = per.count().select("device", F.col("s.start").alias("since"), "count")
     for start, limits in ((rows[0][1], {}), (rows[0][1], {"since": (("TIMESTAMP'2026-03-01 09:00:00'",) * 2,)})):
-        scope = touched.ViewScope({}, tables.make_inline_frame(spark, [(start,)], "since TIMESTAMP"), limits, None)
+        scope = touched.ViewScope({}, table_creation.make_inline_frame(spark, [(start,)], "since TIMESTAMP"), limits, None)
         assert [row["count"] for row in scope.of_view(sessions, made=True).collect()] == [3]
 
 
@@ -321,7 +321,7 @@ def test_commits_say_how_many_changes_there_are_at_most(settings: Settings, spar
 
 
 def test_a_value_of_all_keys_is_one_row_at_most_and_of_all_but_the_day_one_a_day(spark: SparkSession) -> None:
-    values = tables.make_inline_frame(spark, [(1,), (2,)], "region INT")
+    values = table_creation.make_inline_frame(spark, [(1,), (2,)], "region INT")
     reach = {"days": touched.InputReach({"region": "region"}, InTime("d", "d", "date", "date"))}
     scope = touched.ViewScope(reach, values, {}, ((10, 12), (20, 20)), distinct=2)
     assert [scope.at_most(keys) for keys in (("region",), ("region", "d"), ("region", "n"))] == [2, 8, None]
@@ -362,7 +362,7 @@ def test_what_a_span_of_the_view_is_made_of_lies_the_other_way(
         if of == "timestamp"
         else F.date_from_unix_date(F.col("day").cast("int"))
     )
-    rows = tables.make_inline_frame(spark, [(None,), *((day,) for day in range(20))], "day BIGINT").withColumn("d", at)
+    rows = table_creation.make_inline_frame(spark, [(None,), *((day,) for day in range(20))], "day BIGINT").withColumn("d", at)
     found = rows.where(InTime("c", "d", kind, of, before=2, after=3).needed(spans)).collect()
     assert sorted((row.day for row in found), key=lambda day: (day is not None, day)) == days
 
@@ -373,7 +373,9 @@ def test_files_are_left_out_by_the_day_of_an_instant_though_rows_without_one_are
 ) -> None:
     monkeypatch.setattr(table_frames, "MOST_BYTES", 0)  # as of a large table
     for day in range(4):
-        rows = tables.make_inline_frame(spark, [(day,)], "day BIGINT").select(F.timestamp_micros(F.col("day") * DAY).alias("t"))
+        rows = table_creation.make_inline_frame(spark, [(day,)], "day BIGINT").select(
+            F.timestamp_micros(F.col("day") * DAY).alias("t")
+        )
         rows.write.format("delta").mode("append").save(str(tmp_path / "t"))
     of = "timestamp" if expression == "t" else "date"
     needed = InTime("c", expression, "date", of).needed(((2, 3),))

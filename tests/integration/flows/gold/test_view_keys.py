@@ -15,9 +15,9 @@ from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import SluiceError
-from sluice.lake import tables
-from sluice.lake.report import FlowReport, FlowsFailed
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.runs.stage_options import StageOptions
@@ -54,13 +54,15 @@ class Lake:
         source = Source(name="trackers", format="json", path="trackers", schema=DDL, comment="Stands for a table.")
         self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [source, *views]), spark, "run")
         self.path = self.workspace.path("trackers")
-        tables.create_table(spark, self.path, TableShape(schema=tables.parse_ddl_schema(DDL), comment="", statistics=("device",)))
+        table_creation.create_table(
+            spark, self.path, TableShape(schema=table_creation.parse_ddl_schema(DDL), comment="", statistics=("device",))
+        )
 
     def put(self, *rows: tuple[object, ...], ddl: str = DDL) -> None:
         if ddl == DDL:
             append_rows(self.path, ddl, rows)
             return
-        frame = tables.make_inline_frame(self.workspace.session, rows, ddl).coalesce(1)
+        frame = table_creation.make_inline_frame(self.workspace.session, rows, ddl).coalesce(1)
         frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
 
     def run(self, *refreshed: str) -> dict[str, FlowReport]:

@@ -22,10 +22,10 @@ from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
 from sluice.lake import commit_history, small_writes
 from sluice.lake.commit_marks import find_version_origins
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.open_tables import open_delta_table
 from sluice.quality import verdicts
-from sluice.runs.repair.readmission import parse_quarantine_entry, parse_quarantine_selection
+from sluice.runs.repair.quarantine_run import parse_quarantine_entry, parse_quarantine_selection
 from sluice.runs.status import reconciliation
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sluice.runs.status.books import PipelineBooks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from sluice.lake import commits
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.tables import TableShape, create_table, parse_ddl_schema, replace_table
+from sluice.lake.table_creation import TableShape, create_table, parse_ddl_schema, replace_table
 
 if TYPE_CHECKING:
     from pathlib import Path

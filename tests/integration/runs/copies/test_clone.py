@@ -28,8 +28,8 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import pseudonyms
 from sluice.runs.copies import cloning, releasing
 from sluice.runs.execution import clones, upkeep
-from sluice.runs.repair import readmission, restoring
-from sluice.runs.repair.readmission import QuarantineSelection
+from sluice.runs.repair import quarantine_run, restoring
+from sluice.runs.repair.quarantine_run import QuarantineSelection
 from sluice.runs.status import removals
 from sluice.table_properties import RETENTION
 
@@ -218,7 +218,7 @@ def test_in_a_clone_nothing_is_written_that_belongs_to_its_source(club: Lakehous
         lambda: cloned(shallow, tmp_path / "shallow", clones.SHALLOW),
         lambda: cloned(shallow, tmp_path / "copy"),
         lambda: making_requests.refuse_request_in_clone(settings, graph),
-        lambda: readmission.run_quarantine_replay(settings, graph, [QuarantineSelection("rooms", None)]),
+        lambda: quarantine_run.run_quarantine_replay(settings, graph, [QuarantineSelection("rooms", None)]),
     ):
         with pytest.raises(UsageError, match=rf"is a clone of {club.settings.lake}\. "):
             work()
@@ -273,7 +273,7 @@ def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: 
     path = str(tmp_path / "t")
     club.spark.range(3).selectExpr("CAST(id AS INT) AS i").write.format("delta").save(path)
     asked = copying.CloneRequest(path, 0, f"{path}2", None, frozenset({"i"}), frozenset({"i"}))
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
 
     with pytest.raises(SluiceError, match="'i' is INT and has 3 values; two of them got one stand-in"):
         copying.copy_table_into_clone(club.workspace(), asked, b"", FlowReport("t", "clone"))

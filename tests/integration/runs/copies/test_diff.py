@@ -11,10 +11,10 @@ from tests.commands import use_roots_of
 
 from sluice.cli import main
 from sluice.errors import UsageError
-from sluice.lake import tables
-from sluice.lake.tables import TableShape
+from sluice.lake import table_creation
+from sluice.lake.table_creation import TableShape
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.copies.comparison import DIFFERENT, ONLY_HERE, ONLY_THERE, compare_table_states
+from sluice.runs.copies.table_comparison import DIFFERENT, ONLY_HERE, ONLY_THERE, compare_table_states
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def heart_rates(spark: SparkSession, settings: Settings, monkeypatch: pytest.Mon
     use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     shape = TableShape(
-        schema=tables.parse_ddl_schema("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=()
+        schema=table_creation.parse_ddl_schema("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=()
     )
-    tables.create_table(spark, path, shape)
+    table_creation.create_table(spark, path, shape)
     rows = spark.range(FIRST_DEVICE, FIRST_DEVICE + 3).selectExpr("id", "timestamp'2026-01-01 10:00:00'", "60D")
     rows.toDF("device_id", "time", "heartrate").write.format("delta").mode("append").save(path)
     DeltaTable.forPath(spark, path).update(f"device_id = {FIRST_DEVICE + 1}", {"heartrate": "61D"})

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -72,7 +72,7 @@ def run_layers_job(checkout: Path, run: str) -> tuple[subprocess.CompletedProces
 
 
 def recorded_flows(settings: Settings, run: str) -> list[tuple[str, str, str]]:
-    rows = ledger.read_run_ledger(PipelineRecords(settings, "shop"))
+    rows = run_ledger.read_run_ledger(PipelineRecords(settings, "shop"))
     return [(row["stage"], row["flow"], row["state"]) for row in rows if row["run"] == run]
 
 
@@ -108,4 +108,4 @@ def test_one_job_runs_all_layers_and_records_each_also_where_one_failed_before(
     assert [(flow["layer"], flow["flow"]) for flow in report["flows"]] == told
     assert json.loads(done.stdout.splitlines()[-1]) == report
     assert recorded_flows(settings, "two") == [(*one, "done") for one in told]
-    assert ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 3}]
+    assert run_ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 3}]

@@ -27,7 +27,7 @@ from sluice.errors import LeaseHeld, SluiceError
 from sluice.lake import commit_history
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS
-from sluice.runs import job, ledger, vault_expiry
+from sluice.runs import job, run_ledger, vault_expiry
 from sluice.runs.execution import stages
 from sluice.runs.keep_running import keeping
 from sluice.runs.keep_running.keeping import LookReport, PipelineKeeper
@@ -85,7 +85,7 @@ def flows(round_: LookReport | None) -> list[str]:
 
 
 def recorded(lake: Lakehouse) -> list[tuple[str, str]]:
-    return [(row["stage"], row["flow"]) for row in ledger.read_run_ledger(lake.records)]
+    return [(row["stage"], row["flow"]) for row in run_ledger.read_run_ledger(lake.records)]
 
 
 def jobs(spark: SparkSession) -> int:
@@ -178,7 +178,7 @@ def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wa
         assert again is not None and list(again.errors) == ["stay"]
     with pytest.raises(SluiceError, match=f"'stay' failed {keeping.FAILURES} times in a row"):
         keeper.give_up()
-    failed_rows = [row for row in ledger.read_run_ledger(wards.records) if row["state"] == "failed"]
+    failed_rows = [row for row in run_ledger.read_run_ledger(wards.records) if row["state"] == "failed"]
     assert len(failed_rows) == keeping.FAILURES
 
 
@@ -365,7 +365,7 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
     assert code == 0, err
     reports = json.loads(out.splitlines()[-1])["reports"]
     assert not any(report["committed"] for report in reports[:2]), "the same checkpoints: nothing is new"
-    assert sorted(row["id"] for row in ledger.read_table_rows(records, "visit")) == [1, 2]
+    assert sorted(row["id"] for row in run_ledger.read_table_rows(records, "visit")) == [1, 2]
 
 
 @pytest.mark.slow
@@ -385,4 +385,4 @@ def test_ctrl_c_is_a_request_to_stop(root: Path, settings: Any) -> None:
         assert time.monotonic() - started < 200
     finally:
         kept.kill()
-    assert [row["flow"] for row in ledger.read_run_ledger(PipelineRecords(settings, "wards"))] == ["visits"]
+    assert [row["flow"] for row in run_ledger.read_run_ledger(PipelineRecords(settings, "wards"))] == ["visits"]

@@ -14,7 +14,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import searched_tables
 from sluice.errors import LeaseHeld
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import erasing
+from sluice.runs import erasure_jobs
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.runs.lease import lock
 from sluice.runs.planning import plan
@@ -108,7 +108,7 @@ def test_whoever_removes_files_needs_the_lease(
     remove: Callable[[], object] = {
         "stage": lambda: run_recorded_stage(settings, JobRequest("gym", "vacuum")),
         "command": lambda: vacuum("gym"),
-        "erasure": lambda: erasing.run_erase_stage(settings, JobRequest("gym", "erase")),
+        "erasure": lambda: erasure_jobs.run_erase_stage(settings, JobRequest("gym", "erase")),
     }[who]
     with (
         lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "r1", "Later."),

@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
-from sluice.erasure.proof.scope import find_undeclared_paths
+from sluice.erasure.proof.search_scope import find_undeclared_paths
 from sluice.erasure.steps import rows
 from sluice.errors import SluiceError
 from sluice.lake import log

@@ -14,7 +14,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.flows.silver import refold
-from sluice.lake.report import report_table_change
+from sluice.lake.flow_report import report_table_change
 from sluice.lake.workspace import PROVENANCE
 from sluice.open_tables import open_delta_table
 

@@ -15,7 +15,7 @@ from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import commit_history, log, versions
 from sluice.locations import locate
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.planning import plan as plans
 from sluice.runs.repair import restoring
 from sluice.runs.status import stale
@@ -123,7 +123,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     made = commit_history.read_commit_history(path(shop, "sale"), 2)
     assert [commit["operation"] for commit in made] == ["MERGE", "SET TBLPROPERTIES"]
     assert {commit["note"]["mode"] for commit in made} == {"restore"}
-    assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.records)] == [
+    assert [(row["mode"], row["stage"], row["flow"]) for row in run_ledger.read_run_ledger(shop.records)] == [
         ("restore", "restore", "sale")
     ]
     mark = versions.read_restoration_mark(path(shop, "sale"))

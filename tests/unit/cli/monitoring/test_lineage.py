@@ -12,7 +12,7 @@ from sluice.cli.monitoring import report
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.status.column_lineage import write_column_lineage
+from sluice.runs.status.column_lineage_record import write_column_lineage
 from sluice.settings import Settings
 
 

@@ -17,7 +17,7 @@ from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metri
 from sluice.erasure.request_record import ErasureRequest, RequestEvent
 from sluice.errors import DeclarationError, SluiceError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
@@ -178,7 +178,9 @@ def test_a_lake_without_anything_has_numbers_too_and_a_file_is_written_whole(
 ) -> None:
     use_roots_of(monkeypatch, settings)
     done = {"run": "one", "pipeline": "gym", "stage": "gold", "flow": "device_day", "state": "done"}
-    ledger.append_run_rows(PipelineRecords(settings, "gym"), [{**done, "started_at": AT, "ended_at": AT, "mode": "increment"}])
+    run_ledger.append_run_rows(
+        PipelineRecords(settings, "gym"), [{**done, "started_at": AT, "ended_at": AT, "mode": "increment"}]
+    )
     with pytest.raises(SystemExit) as ended:
         main(["metrics"])
     assert ended.value.code == 0

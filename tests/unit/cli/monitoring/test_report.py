@@ -20,9 +20,9 @@ from sluice.erasure import request_events, request_record
 from sluice.erasure.proof import chain
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
-from sluice.runs.ledger import WHOLE_STAGE
-from sluice.runs.status import lineage
+from sluice.runs import run_ledger
+from sluice.runs.run_ledger import WHOLE_STAGE
+from sluice.runs.status import lineage_pictures
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
@@ -71,7 +71,7 @@ def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, A
 
 def render(settings: Settings, rows: list[dict[str, Any]]) -> Page:
     if rows:
-        ledger.append_run_rows(PipelineRecords(settings, "gym"), rows)
+        run_ledger.append_run_rows(PipelineRecords(settings, "gym"), rows)
     return Page(report.render_report(settings, load_declaration_graph(settings, "gym")))
 
 
@@ -291,10 +291,12 @@ def test_the_file_is_its_owners_and_its_path_is_said(
 
 
 def test_what_is_read_stands_left_of_what_reads_it_and_no_node_on_another(settings: Settings) -> None:
-    picture = lineage.draw_lineage(load_declaration_graph(settings, "gym"))
+    picture = lineage_pictures.draw_lineage(load_declaration_graph(settings, "gym"))
     assert len({(node.x, node.y) for node in picture.nodes.values()}) == len(picture.nodes)
     assert picture.edges
     for read, name in picture.edges:
-        assert picture.nodes[read].x + lineage.WIDTH < picture.nodes[name].x, (read, name)
+        assert picture.nodes[read].x + lineage_pictures.WIDTH < picture.nodes[name].x, (read, name)
     wide, high = picture.size
-    assert all(node.x + lineage.WIDTH <= wide and node.y + lineage.HEIGHT <= high for node in picture.nodes.values())
+    assert all(
+        node.x + lineage_pictures.WIDTH <= wide and node.y + lineage_pictures.HEIGHT <= high for node in picture.nodes.values()
+    )

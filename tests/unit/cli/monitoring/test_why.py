@@ -12,7 +12,7 @@ import pytest
 from tests.commands import ask_command, use_roots_of
 
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
@@ -35,7 +35,7 @@ def two_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         row("second", "silver", "heart_rate", 60, seconds=12.0, steps={"computing": 9.0}, stage_steps=begun, rows_out=801),
         row("second", "gold", "device_day", 61, seconds=8.0, recomputed=anew, steps={"writing": 2.5}),
     ]
-    ledger.append_run_rows(PipelineRecords(settings, "gym"), rows)
+    run_ledger.append_run_rows(PipelineRecords(settings, "gym"), rows)
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -83,8 +83,8 @@ def test_a_stream_has_a_line_and_a_ledger_of_before_goes_on(settings: Settings, 
     """The ledger of the commit before had no column for it: it gets one, and its rows have no stream."""
     records = PipelineRecords(settings, "gym")
     shutil.rmtree(records.run_ledger)
-    old = pa.schema([field for field in ledger.RUNS if field.name != "stream"])
-    ledger.append_record_rows(records.run_ledger, [row("r0", "silver", "heart_rate", 0, seconds=4.0)], old)
+    old = pa.schema([field for field in run_ledger.RUNS if field.name != "stream"])
+    run_ledger.append_record_rows(records.run_ledger, [row("r0", "silver", "heart_rate", 0, seconds=4.0)], old)
     assert "Streams" not in ask(capsys, "gym")
     stream = {"batches": 3, "input_rows": 120, "seconds": 4.0, "longest_batch_seconds": 2.5, "computing_seconds": 3.0}
     state = {"state_rows": 1_200, "state_bytes": 3_400_000, "watermark_lag_seconds": 600}
@@ -92,8 +92,8 @@ def test_a_stream_has_a_line_and_a_ledger_of_before_goes_on(settings: Settings, 
         row("r1", "silver", "heart_rate", 9, seconds=5.0, stream=stream),
         row("r1", "gold", "busy", 9, seconds=6.0, stream=state | stream),
     ]
-    ledger.append_run_rows(records, rows)
-    assert [one["stream"] for one in ledger.read_run_ledger(records)] == [{}, stream, state | stream]
+    run_ledger.append_run_rows(records, rows)
+    assert [one["stream"] for one in run_ledger.read_run_ledger(records)] == [{}, stream, state | stream]
     lines = ask(capsys, "gym").partition("Streams")[2].splitlines()
     assert next(line for line in lines if line.strip().startswith("heart_rate")).split() == [
         "heart_rate",

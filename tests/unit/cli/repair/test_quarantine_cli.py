@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 from tests.commands import call_command, use_roots_of
 
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
@@ -45,13 +45,13 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     deliveries = [
         {"delivery": number, "source": "readings", "file": file, "event": event} for number, (file, event) in enumerate(events, 1)
     ]
-    ledger.append_delivery_ledger_rows(records.delivery_ledger, deliveries, ledger.DELIVERIES, "run")
+    delivery_tables.append_delivery_ledger_rows(records.delivery_ledger, deliveries, delivery_tables.DELIVERIES, "run")
     common = {"source": "readings", "recorded_at": AT, "run": "run1", "batch": 4}
     outcomes = [
         {"delivery": 1, "file": "a", "state": "quarantined", "read": 1, "rows": 0, "quarantined": 1, **common},
         {"delivery": 2, "file": "b", "state": "ingested", "read": 12, "rows": 9, "quarantined": 2, "discarded": 1, **common},
     ]
-    ledger.append_delivery_ledger_rows(records.outcome_ledger, outcomes, ledger.OUTCOMES, "run")
+    delivery_tables.append_delivery_ledger_rows(records.outcome_ledger, outcomes, delivery_tables.OUTCOMES, "run")
     return settings
 
 

@@ -162,12 +162,12 @@ def test_any_other_mistake_says_its_kind_and_its_line_and_no_value(load: Load, t
 
 
 def test_a_mistake_of_sluice_itself_is_not_called_the_pipelines(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.declare import layout
+    from sluice.declare import table_layout
 
-    code = compile("def fail(self):\n    Layout(nothing=1)", layout.__file__, "exec")
-    space: dict[str, Any] = {"Layout": layout.Layout, "__name__": layout.__name__}
+    code = compile("def fail(self):\n    Layout(nothing=1)", table_layout.__file__, "exec")
+    space: dict[str, Any] = {"Layout": table_layout.Layout, "__name__": table_layout.__name__}
     exec(code, space)  # as if it stood in the engine's file
-    monkeypatch.setattr(layout.Layout, "__post_init__", space["fail"])
+    monkeypatch.setattr(table_layout.Layout, "__post_init__", space["fail"])
     with pytest.raises(DeclarationError, match="line 2: TypeError in Sluice itself"):
         load("Layout()")
 

@@ -27,9 +27,9 @@ from sluice.declare.expansion import DeclarationsByKind
 from sluice.declare.kinds import CHANGE_TARGET, FILE_SOURCE, KINDS, TABLE, DatasetKind, FlowKind, SourceKind
 from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.lake import table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.named_functions import NamedFunction
 from sluice.runs.execution.parallel_flows import Flow

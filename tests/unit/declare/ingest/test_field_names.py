@@ -19,12 +19,11 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import DeclarationError
-from sluice.ingest import formats
-from sluice.ingest import ledger as tables
+from sluice.ingest import delivery_tables, formats
 from sluice.ingest.schema_evolution import SourceColumns, find_held_back_fields, newly_held_back_fields
 from sluice.ingest.values import types
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 
 if TYPE_CHECKING:
@@ -165,12 +164,12 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
 def test_a_later_outcome_does_not_take_back_which_fields_a_delivery_had(settings: Settings) -> None:
     records = PipelineRecords(settings, "odd")
     delivery = {"delivery": 1, "source": "s", "file": "a", "event": "delivered"}
-    tables.append_delivery_ledger_rows(records.delivery_ledger, [delivery], tables.DELIVERIES, "run")
+    delivery_tables.append_delivery_ledger_rows(records.delivery_ledger, [delivery], delivery_tables.DELIVERIES, "run")
     for minute, held_back in enumerate(['{"_id": "string"}', None, '{"_more": "bigint"}', None]):
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
         outcome = {"delivery": 1, "source": "s", "file": "a", "state": "ingested", "recorded_at": at, "held_back": held_back}
-        tables.append_delivery_ledger_rows(records.outcome_ledger, [outcome], tables.OUTCOMES, "run")
-    (row,) = ledger.read_delivery_ledger(records)
+        delivery_tables.append_delivery_ledger_rows(records.outcome_ledger, [outcome], delivery_tables.OUTCOMES, "run")
+    (row,) = run_ledger.read_delivery_ledger(records)
     assert row["held_back"] == {"_id": "string", "_more": "bigint"}
     books = [
         PipelineBooks(settings, build_declaration_graph(PIPELINE, [Source(name="s", schema_hints=hints)]))

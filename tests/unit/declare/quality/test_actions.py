@@ -9,7 +9,7 @@ from sluice.declare import expect, expect_or_fail, materialized_view
 from sluice.declare.quality.expectations import ACTION_COUNTS, Action, ExpectationDecorator
 from sluice.errors import DeclarationError
 from sluice.flow_counts import ALERT_COUNTS, NEWS_COUNTS
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 
 KNOWN = {
     "warn": (False, False, False, ""),
@@ -36,7 +36,7 @@ def test_every_action_has_its_decorators(action: Action) -> None:
 
 def test_no_row_that_is_taken_out_goes_uncounted() -> None:
     assert all(action.counted_as for action in Action if action.takes_row_out)
-    assert set(ACTION_COUNTS) <= {*ALERT_COUNTS} & {*NEWS_COUNTS} & {*ledger.RUNS.names}
+    assert set(ACTION_COUNTS) <= {*ALERT_COUNTS} & {*NEWS_COUNTS} & {*run_ledger.RUNS.names}
 
 
 def test_what_takes_a_row_out_goes_before_what_lets_it_stay() -> None:

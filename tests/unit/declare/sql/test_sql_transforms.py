@@ -12,7 +12,7 @@ from sluice.declare import Pipeline, Source, expect, materialized_view, table, t
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
-from sluice.flows.silver.made import carry_provenance
+from sluice.flows.silver.judged_rows import carry_provenance
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 

@@ -21,7 +21,7 @@ from sluice.erasure.personal_places.place import (
     ControlStore,
     PersonalPlace,
 )
-from sluice.erasure.proof import scope
+from sluice.erasure.proof import search_scope
 from sluice.named_functions import NamedFunction
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.pipeline_records import PipelineRecords
@@ -69,7 +69,7 @@ def test_each_of_sluice_s_own_records_is_claimed_by_its_name_and_what_it_keeps_b
     for one in OWN_RECORDS:
         (folder / one.name / "of_no_table").mkdir(parents=True)
     (folder / "by_hand").mkdir()
-    found = {path.path for path in scope.find_undeclared_paths(settings, house)}
+    found = {path.path for path in search_scope.find_undeclared_paths(settings, house)}
     by_table = {f"{OWN_FOLDER}/{one.name}/of_no_table" for one in OWN_RECORDS if one.by_table}
     assert found == {f"{OWN_FOLDER}/by_hand", *by_table} and len(by_table) == 4
 
@@ -92,7 +92,7 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its
     module_name = f"{steps.__name__}.letters"
     monkeypatch.setitem(sys.modules, module_name, cast(ModuleType, module))
     there.mkdir(parents=True)
-    (lost,) = scope.find_undeclared_paths(settings, house)
+    (lost,) = search_scope.find_undeclared_paths(settings, house)
     assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
     letters = PersonalPlace(
         "letters",
@@ -111,12 +111,12 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its
         exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
     )
     everywhere = (*registry.PERSONAL_PLACES, letters)
-    for module in (registry, scope):
+    for module in (registry, search_scope):
         monkeypatch.setattr(module, "PERSONAL_PLACES", everywhere)
     found = canary.scan_fresh_canary(PipelineRecords(settings, "house"))
     assert found["letter"] and all(found.values())
-    assert scope.find_undeclared_paths(settings, house) == []
-    assert {"what": "copies of letters", "until": None} in scope.list_unreachable_places(settings, house)
+    assert search_scope.find_undeclared_paths(settings, house) == []
+    assert {"what": "copies of letters", "until": None} in search_scope.list_unreachable_places(settings, house)
     blind = replace(letters, controls=(replace(letters.controls[0], findings=(ControlFinding("letter", "", "sqlite"),)),))
     monkeypatch.setattr(registry, "PERSONAL_PLACES", (blind,))
     assert canary.scan_fresh_canary(PipelineRecords(settings, "house")) == {"letter": 0}

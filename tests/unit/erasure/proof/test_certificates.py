@@ -32,10 +32,10 @@ from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary, receiving, request_events, request_record, requests, vault
 from sluice.erasure.personal_places import registry
-from sluice.erasure.proof import certificate, chain, checking, scope, signatures, sought, stamps
+from sluice.erasure.proof import certificate, chain, checking, search_scope, signatures, sought, stamps
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.lake import releases
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
@@ -450,7 +450,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     (landing / "notes" / "_SUCCESS").touch()
     long_ago = time.time() - 16 * 60
     os.utime(landing / "notes" / "1.jsonl", (long_ago, long_ago))
-    found = {(one.root, one.path) for one in scope.find_undeclared_paths(settings, made)}
+    found = {(one.root, one.path) for one in search_scope.find_undeclared_paths(settings, made)}
     assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
         ("released", "by_hand"),
         ("released", "1/extra"),
@@ -460,7 +460,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     assert _issue(settings, said, request_of_her).verdict == "PASS"
     # Nobody goes on writing a part of a file that has not grown for long.
     os.utime(landing / "notes" / "2.jsonl.part", (long_ago, long_ago))
-    assert [one.path for one in scope.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
+    assert [one.path for one in search_scope.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
@@ -468,7 +468,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
 ) -> None:
     _erase(settings, request_of_her)
     deliveries = PipelineRecords(settings, "house").delivery_ledger
-    ledger.append_numbered_deliveries(
+    delivery_tables.append_numbered_deliveries(
         deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.DELIVERED}]], 0, "run"
     )
     made = _issue(settings, house, request_of_her)
@@ -478,7 +478,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     for folder in ("others", "notes"):
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
-    ledger.append_numbered_deliveries(
+    delivery_tables.append_numbered_deliveries(
         deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.GONE}]], 1, "run"
     )
     also = replace(house.pipeline, also_here=("landing/others",))

@@ -16,8 +16,8 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure.personal_places.place import CanaryMarks, CanaryPlace
 from sluice.erasure.personal_places.registry import list_control_stores
 from sluice.erasure.steps import rows
-from sluice.lake import commit_history, log, small_writes, tables
-from sluice.lake.tables import TableShape
+from sluice.lake import commit_history, log, small_writes, table_creation
+from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import locate
@@ -148,11 +148,11 @@ def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_deletion_of_another(
 
 def test_only_numbers_of_deliveries_bound_what_is_read(workspace: Workspace, spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    schema = tables.parse_ddl_schema("_delivery BIGINT, _row BIGINT, number BIGINT")
+    schema = table_creation.parse_ddl_schema("_delivery BIGINT, _row BIGINT, number BIGINT")
     shape = TableShape(
         schema=schema, comment="c", statistics=choose_statistics_columns(schema, private=(), first=("_delivery", "_row"))
     )
-    tables.create_table(spark, path, shape)
+    table_creation.create_table(spark, path, shape)
     spark.createDataFrame([(1, 0, 111_222), (2, 0, 333_444)], schema).coalesce(1).write.format("delta").mode("append").save(path)
     for columns, one, condition in (
         ("_delivery BIGINT, _row BIGINT", (1, 0), rows.SAME_ROW),

@@ -25,14 +25,14 @@ from tests.vault_entries import add_vault_identifiers
 import residue
 from residue import needles
 from residue.delimited_rows import DelimitedRows
-from sluice import session, upkeep, vacuum
+from sluice import optimize, session, vacuum
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import (
     aging,
     canary,
-    ledger,
+    erasure_ledger,
     physical,
     propagation,
     receiving,
@@ -44,26 +44,25 @@ from sluice.erasure import (
 )
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
-from sluice.erasure.proof import scope, sought
+from sluice.erasure.proof import search_scope, sought
 from sluice.erasure.steps import erased_names, landing, naming, rows, subject_tables, sweep
-from sluice.erasure.steps.erasing import Erasing, ErasureStep, NotFollowed
-from sluice.erasure.subjects import closure, settling
+from sluice.erasure.steps.erasure_step import ErasureStep, NotFollowed, Propagation
+from sluice.erasure.subjects import closure, identity_settling
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
 from sluice.errors import LeaseLost, SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import checkpoints, positions
-from sluice.ingest import ledger as deliveries_ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.landing import cleaning, rewriting
 from sluice.ingest.reading import records
 from sluice.lake.clone_registry import register_shallow_clone
-from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.record_states import DELIVERED
-from sluice.runs import erasing
-from sluice.runs import ledger as runs
+from sluice.runs import erasure_jobs, run_ledger
 from sluice.runs.execution import lowest_layer, stages
 from sluice.spark_process import build_spark_environment
 from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
@@ -158,7 +157,9 @@ def test_all_of_the_local_airflow_is_scanned(workspace: Workspace) -> None:
     home = workspace.settings.state / "airflow"
     for name in ("airflow.cfg", "airflow.db-wal", "logs/a.log", "plugins/notes.txt", "of/somebody.txt"):
         _made(home / name, content="anna-schmidt-4711")
-    roots = [root for root in scope.list_scan_roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")]
+    roots = [
+        root for root in search_scope.list_scan_roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")
+    ]
     found = residue.scan_roots(roots, needles.build_needles([("who", "anna-schmidt-4711")]), processes=1)
     assert {hit.path for hit in found.hits} == {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
 
@@ -181,11 +182,11 @@ def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(works
     with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
         _made(killed / "blockmgr-2" / "x")  # although a session runs that is older
         assert session.session_folders_in_use(settings) == [running]
-        without = {root.name: root.without for root in scope.list_scan_roots(settings, workspace.graph)}
+        without = {root.name: root.without for root in search_scope.list_scan_roots(settings, workspace.graph)}
         assert without["spark-local"] == (str(running),), "what nobody uses is scanned"
         told = [
             str(one["what"])
-            for one in scope.list_unreachable_places(replace(settings, spark_master="spark://x"), workspace.graph)
+            for one in search_scope.list_unreachable_places(replace(settings, spark_master="spark://x"), workspace.graph)
         ]
         assert any("executors" in one for one in told) and any("an Airflow elsewhere" in one for one in told)
         assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and running.exists() and not killed.exists()
@@ -289,10 +290,10 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
     _checkpoint(workspace, read_to=0)
     root = Path(workspace.checkpoints("any")).parent
     left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
-    sweep.remove_abandoned_checkpoints(ErasureStep(Erasing(workspace, [], lambda: []), "state"))
+    sweep.remove_abandoned_checkpoints(ErasureStep(Propagation(workspace, [], lambda: []), "state"))
     assert left.exists()  # nobody is to be erased
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
-    sweep.remove_abandoned_checkpoints(ErasureStep(Erasing(workspace, [request], lambda: []), "state"))
+    sweep.remove_abandoned_checkpoints(ErasureStep(Propagation(workspace, [request], lambda: []), "state"))
     assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
 
 
@@ -604,7 +605,7 @@ def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Worksp
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
     add_vault_identifiers(workspace.records, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
-    names = naming.load_erased_names(Erasing(workspace, [request], lambda: []))
+    names = naming.load_erased_names(Propagation(workspace, [request], lambda: []))
     assert names.are_in_bytes(b"anna-schmidt") and not names.are_in_bytes(b"badge-00a7f3")
 
 
@@ -613,7 +614,7 @@ def test_a_number_is_a_telephone_number_where_the_form_of_its_domain_is_digits(w
     for canonical, wanted in (("text", False), ("digits", True)):
         pipeline = replace(workspace.graph.pipeline, canonical={"who": canonical})
         made = replace(workspace, graph=build_declaration_graph(pipeline, [source, said, each]))
-        names = naming.load_erased_names(Erasing(made, [request], lambda: []))
+        names = naming.load_erased_names(Propagation(made, [request], lambda: []))
         assert names.are_in_bytes(b"491701234567") and names.are_in_bytes(b"of 49 170/123 4567, and") is wanted
 
 
@@ -649,13 +650,13 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     def refuse(*_: object) -> list[Identifier]:
         raise why
 
-    monkeypatch.setattr(settling, "close_over_identifiers", refuse)
+    monkeypatch.setattr(identity_settling, "close_over_identifiers", refuse)
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
-        settling.settle_waiting_requests(workspace)
+        identity_settling.settle_waiting_requests(workspace)
     assert request_record.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == request_events.RECEIVED
     why = closure.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
-    assert settling.settle_waiting_requests(workspace) == []
+    assert identity_settling.settle_waiting_requests(workspace) == []
     assert {one.state for one in request_record.list_erasure_requests(PipelineRecords(settings, "house"))} == {
         request_events.FAILED
     }
@@ -673,19 +674,19 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
         told.append(list(identifiers))
         return found[len(told) - 1]
 
-    monkeypatch.setattr(settling, "close_over_identifiers", close)
-    settling.settle_erasure_request(workspace, request)
+    monkeypatch.setattr(identity_settling, "close_over_identifiers", close)
+    identity_settling.settle_erasure_request(workspace, request)
     made_up = Identifier(f"{canary.PREFIX}{TEXT}", "canary-1")
     add_vault_identifiers(PipelineRecords(settings, "house"), request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
-    again = settling.settle_erasure_request(
+    again = identity_settling.settle_erasure_request(
         workspace, request_record.read_erasure_request(PipelineRecords(settings, "house"), request.request)
     )
     assert told == [[asked], [asked]]
     assert set(vault.read_vault_identifiers(PipelineRecords(settings, "house"), request.request)) == {asked, *found[1], made_up}
     assert again.subjects == tuple(sorted(requests.pseudonymise_subjects(settings, workspace.graph, found[1]), key=repr))
     monkeypatch.setattr(suppression_list, "list_suppressed_requests", lambda *_: {request.request})
-    assert settling.settle_erasure_request(workspace, again) is again
+    assert identity_settling.settle_erasure_request(workspace, again) is again
 
 
 def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
@@ -694,11 +695,11 @@ def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
     """Its links are deleted already: resolved anew, it would be the asked identifier alone."""
     hers = [Identifier("who", "anna"), Identifier("badge", "badge-00a7f3")]
     closing = iter([hers, hers[:1]])
-    monkeypatch.setattr(settling, "close_over_identifiers", lambda *_: next(closing))
+    monkeypatch.setattr(identity_settling, "close_over_identifiers", lambda *_: next(closing))
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, hers[:1])
-    settled = settling.settle_erasure_request(workspace, request)
-    ledger.record_erasure_step(workspace.records, [request.request], "says", "tables", rows=1)
-    assert settling.settle_erasure_request(workspace, settled) is settled
+    settled = identity_settling.settle_erasure_request(workspace, request)
+    erasure_ledger.record_erasure_step(workspace.records, [request.request], "says", "tables", rows=1)
+    assert identity_settling.settle_erasure_request(workspace, settled) is settled
     assert vault.read_vault_identifiers(workspace.records, request.request) == hers
     with pytest.raises(UsageError, match="is being carried out"):
         withdrawing.withdraw_erasure_request(workspace.records, request.request)
@@ -708,7 +709,7 @@ def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monke
     did: list[str] = []
     monkeypatch.setattr(suppression_list, "suppress_subjects", lambda *_: did.append("listed"))
     monkeypatch.setattr(propagation.durable_files, "flush_run_output", lambda _: did.append("flushed"))
-    propagation.suppress_request_subjects(ErasureStep(Erasing(workspace, [], lambda: []), "suppress"))
+    propagation.suppress_request_subjects(ErasureStep(Propagation(workspace, [], lambda: []), "suppress"))
     assert did == ["listed", "flushed"]
 
 
@@ -735,9 +736,9 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     monkeypatch.setattr(
         physical, "finish_physical_erasure", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")]
     )
-    monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
+    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
     with pytest.raises(FlowsFailed) as failed:
-        erasing.carry_out_due_erasures(workspace)
+        erasure_jobs.carry_out_due_erasures(workspace)
     assert [one.flow for one in failed.value.reports] == ["says", "propagate_deletions", "left_over_files", "erasure_1"]
     assert set(failed.value.errors) == {"propagate_deletions", "each"}
 
@@ -912,9 +913,9 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     declared = [source, said, each, secret, secret_each]
     workspace = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, declared))
     row = {"run": "r", "state": "done"}
-    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret"}])
+    run_ledger.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret"}])
     assert subject_tables.find_subject_tables(workspace) == [], "a flow that had nothing to do has made no table"
-    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret", "version_after": 0}])
+    run_ledger.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret", "version_after": 0}])
     with pytest.raises(SluiceError, match=r"are not there: secret\. .*mount that, or let SLUICE_RESTRICTED say"):
         subject_tables.find_subject_tables(workspace)
     _written(workspace.path("secret"), [1])
@@ -922,7 +923,7 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
 
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     requests.advance_request_state(workspace.records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())
-    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret_each", "version_after": 0}])
+    run_ledger.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret_each", "version_after": 0}])
     with pytest.raises(SluiceError, match=r"are not there: secret_each\. "):
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert request_record.read_erasure_request(workspace.records, request.request).state == request_events.LOGICALLY
@@ -933,10 +934,10 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
     assert [one for one in scanned.unread if one.root == "restricted"] == []
 
-    rows.erase_from_releases(ErasureStep(Erasing(workspace, [], lambda: []), "releases"))
-    runs.append_run_rows(workspace.records, [row | {"stage": "release", "flow": "said"}])
+    rows.erase_from_releases(ErasureStep(Propagation(workspace, [], lambda: []), "releases"))
+    run_ledger.append_run_rows(workspace.records, [row | {"stage": "release", "flow": "said"}])
     with pytest.raises(SluiceError, match=r"has made releases, and they are not there"):
-        rows.erase_from_releases(ErasureStep(Erasing(workspace, [], lambda: []), "releases"))
+        rows.erase_from_releases(ErasureStep(Propagation(workspace, [], lambda: []), "releases"))
     scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
     assert "runs have made some" in str([one.reason for one in scanned.unread if one.root == "released"])
 
@@ -946,7 +947,7 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
     monkeypatch.setattr(intake, "current_source_columns", lambda _, of: SimpleNamespace(source=of, schema=None))
     monkeypatch.setattr(records, "read_delivered_records", lambda *_: records.DeliveredRecords())
     rows = [{"source": "says", "file": f"{n}.json", "event": DELIVERED} for n in (1, 2)]
-    deliveries_ledger.append_numbered_deliveries(workspace.deliveries, [rows], 0, "run")
+    delivery_tables.append_numbered_deliveries(workspace.deliveries, [rows], 0, "run")
     for _ in range(2):  # without the folder, and with the one where a disk is mounted at other times
         with pytest.raises(
             SluiceError,
@@ -1015,7 +1016,7 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
         _written(workspace.path(name), [1])
         # As tables of now are made: nothing of them is to be rewritten first.
         DeltaTable(workspace.path(name)).alter.set_table_properties({INSTANTS: MICROSECONDS}, raise_if_not_exists=False)
-    module, function = {"optimize": (upkeep, "optimize_table"), "vacuum": (vacuum, "vacuum_table")}[stage]
+    module, function = {"optimize": (optimize, "optimize_table"), "vacuum": (vacuum, "vacuum_table")}[stage]
     monkeypatch.setattr(module, function, one)
     with pytest.raises(StopRequested):
         stages.run_pipeline_stage(workspace, stage)
@@ -1030,13 +1031,13 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     )
 
     def suppress(step: ErasureStep) -> None:
-        carried_out.extend(one.request for one in step.erasing.waiting)
+        carried_out.extend(one.request for one in step.propagation.waiting)
 
     monkeypatch.setattr(propagation, "PERSONAL_PLACES", (PersonalPlace("suppress", "", suppress),))
-    monkeypatch.setattr(settling, "close_over_identifiers", lambda _, asked, rows: asked)
+    monkeypatch.setattr(identity_settling, "close_over_identifiers", lambda _, asked, rows: asked)
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
     monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [])
-    monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([], {}))
+    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: ([], {}))
 
     class Standing(datetime):
         """A clock that stands still, so that nothing becomes due for removal however long the test takes."""
@@ -1045,16 +1046,16 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
         def now(cls, tz: Any = None) -> datetime:
             return NOW
 
-    monkeypatch.setattr(erasing, "datetime", Standing)
+    monkeypatch.setattr(erasure_jobs, "datetime", Standing)
 
     def states() -> list[str]:
         return [
             request_record.read_erasure_request(PipelineRecords(settings, "house"), one.request).state for one in (first, other)
         ]
 
-    erasing.carry_out_due_erasures(workspace, [first.request])
+    erasure_jobs.carry_out_due_erasures(workspace, [first.request])
     assert carried_out == [first.request] and states() == [request_events.LOGICALLY, request_events.RECEIVED]
-    erasing.carry_out_due_erasures(workspace)
+    erasure_jobs.carry_out_due_erasures(workspace)
     assert carried_out == [first.request, other.request] and states() == [request_events.LOGICALLY] * 2
     later = NOW + timedelta(days=9)
     physical.finish_physical_erasure(workspace, later, only=[other.request])
@@ -1080,7 +1081,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
 
     monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", work) for name in STEPS))
     monkeypatch.setattr(
-        settling, "settle_waiting_requests", lambda of, only: request_record.list_waiting_requests(of.records, only)
+        identity_settling, "settle_waiting_requests", lambda of, only: request_record.list_waiting_requests(of.records, only)
     )
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
@@ -1095,10 +1096,10 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
     assert did == [(name, one) for name in STEPS for one in ("a", "b")]
     done = request_record.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request)
     assert done.state == request_events.LOGICALLY and done.physical_due_at is not None
-    rows = ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))
+    rows = erasure_ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))
     assert len(rows) == 2 * len(STEPS) and {one.request for one in rows} == {request.request}
     propagation.propagate_deletions(workspace, lambda: [])
-    assert len(ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))) == len(rows)
+    assert len(erasure_ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))) == len(rows)
 
 
 def test_a_shallow_clone_keeps_the_bytes_and_is_named(

@@ -12,7 +12,7 @@ import pytest
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.bronze import append, intake, left_out_records
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.landed_file import FileState
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.workspace import Workspace
@@ -57,14 +57,14 @@ def test_a_delivery_that_waits_is_looked_for_as_an_erasure_has_rewritten_it(
 ) -> None:
     """An object of a store gets another time and another ETag when it is rewritten."""
     deliveries = str(tmp_path / "deliveries")
-    create_record_table(deliveries, ledger.DELIVERIES)
+    create_record_table(deliveries, delivery_tables.DELIVERIES)
     before, after = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
     said = {"source": "a", "file": "x.json", "reason": None, "device": 0}
     first = {"event": "delivered", "size": 100, "modified_at": before, "sha256": "old", "etag": "e0"}
     again = {"event": "rewritten", "size": 60, "modified_at": after, "sha256": "new", "etag": "e1"}
-    ledger.append_numbered_deliveries(deliveries, [[said | first]], 0, "r1")
-    ledger.append_numbered_deliveries(deliveries, [[said | again]], 1, "r2")
-    (waiting,) = (row for row in ledger.read_delivery_ledger_rows(deliveries) if row["event"] == "delivered")
+    delivery_tables.append_numbered_deliveries(deliveries, [[said | first]], 0, "r1")
+    delivery_tables.append_numbered_deliveries(deliveries, [[said | again]], 1, "r2")
+    (waiting,) = (row for row in delivery_tables.read_delivery_ledger_rows(deliveries) if row["event"] == "delivered")
     monkeypatch.setattr(append.suppression_list, "is_suppression_list_empty", lambda _: False)
     workspace = cast(Workspace, SimpleNamespace(deliveries=deliveries))
     (row,) = append._refresh_states_and_hashes(workspace, [waiting])

@@ -17,8 +17,8 @@ from sluice.errors import DeclarationError
 from sluice.flows.gold import probe
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.writing.ranges import parse_truncation
-from sluice.lake import tables
-from sluice.lake.tables import parse_ddl_schema
+from sluice.lake import table_creation
+from sluice.lake.table_creation import parse_ddl_schema
 
 pytestmark = pytest.mark.spark
 
@@ -287,7 +287,7 @@ def windowed(*size: str) -> Callable[[DataFrame], DataFrame]:
 def test_a_tumbling_window_is_bounded_by_its_start_and_its_end(spark: SparkSession, end: str) -> None:
     expression = asked(spark, (end,), ("steps",), windowed("10 minutes"))["steps"][end]
     assert parse_truncation(expression) == ("at", 600)
-    rows = tables.make_inline_frame(spark, [(1, datetime(2026, 3, 1, 12, 34, tzinfo=UTC), 1)], INPUTS["steps"])
+    rows = table_creation.make_inline_frame(spark, [(1, datetime(2026, 3, 1, 12, 34, tzinfo=UTC), 1)], INPUTS["steps"])
     given = rows.select(F.expr(expression).alias("given")).union(windowed("10 minutes")(rows).select(end))
     assert given.distinct().count() == 1, "what SQL gives is what the window gives"
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.errors import DeclarationError
-from sluice.flows.silver.made import carry_provenance
+from sluice.flows.silver.judged_rows import carry_provenance
 
 pytestmark = pytest.mark.spark
 

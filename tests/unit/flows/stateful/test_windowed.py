@@ -26,9 +26,11 @@ def stream(transform: Callable[..., DataFrame], **options: Any) -> Any:
 
 def examined(spark: SparkSession, declared: Any) -> list[str]:
     from sluice.flows.stateful import preview_stream_schema
-    from sluice.lake import tables
+    from sluice.lake import table_creation
 
-    return preview_stream_schema(spark, declared, {name: tables.parse_ddl_schema(ddl) for name, ddl in COLUMNS.items()}).names
+    return preview_stream_schema(
+        spark, declared, {name: table_creation.parse_ddl_schema(ddl) for name, ddl in COLUMNS.items()}
+    ).names
 
 
 @pytest.mark.parametrize(
@@ -112,11 +114,13 @@ def test_what_spark_runs(spark: SparkSession) -> None:
 
 def test_the_rule_of_late_rows_is_that_of_the_first_operator_with_state(spark: SparkSession) -> None:
     from sluice.flows.stateful import inputs, operators
-    from sluice.lake import tables
+    from sluice.lake import table_creation
 
     def rules(declared: Any) -> Any:
         given = [
-            inputs.with_input_watermark(declared, name, inputs.make_empty_stream(spark, tables.parse_ddl_schema(COLUMNS[name])))
+            inputs.with_input_watermark(
+                declared, name, inputs.make_empty_stream(spark, table_creation.parse_ddl_schema(COLUMNS[name]))
+            )
             for name in declared.reads
         ]
         return operators.find_lateness_rules(declared, declared(*given), given)

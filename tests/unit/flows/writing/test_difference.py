@@ -15,11 +15,11 @@ from sluice.errors import SluiceError
 from sluice.flows.writing import difference
 from sluice.flows.writing.difference import join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_history, log, small_writes, table_frames, tables
+from sluice.lake import commit_history, log, small_writes, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.report import MergeCounts
+from sluice.lake.flow_report import MergeCounts
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,9 @@ def merge(spark: SparkSession, path: str, rows: DataFrame, by: BoundingColumns, 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> str:
     path = str(tmp_path / "table")
-    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(SCHEMA), comment="", statistics=KEYS))
+    table_creation.create_table(
+        spark, path, TableShape(schema=table_creation.parse_ddl_schema(SCHEMA), comment="", statistics=KEYS)
+    )
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.format("delta").mode("append").save(path)
     return path
 

@@ -23,9 +23,9 @@ from sluice.flows.writing.ranges import (
     range_condition_sql,
     truncation_range_condition,
 )
-from sluice.lake import commit_history, table_frames, tables
+from sluice.lake import commit_history, table_creation, table_frames
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 
 
 @given(st.sets(st.integers(-1_000, 1_000), max_size=90), st.integers(1, 40))
@@ -118,7 +118,9 @@ def test_bounds_of_an_expression_are_those_of_its_values(spark: SparkSession) ->
 
 def test_files_between_a_late_row_and_the_rest_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     path, schema = str(tmp_path / "table"), "k INT, t TIMESTAMP, v INT"
-    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(schema), comment="", statistics=("k", "t")))
+    table_creation.create_table(
+        spark, path, TableShape(schema=table_creation.parse_ddl_schema(schema), comment="", statistics=("k", "t"))
+    )
     days = spark.range(0, 40, 1, 40).selectExpr(
         "CAST(1 AS INT) k", "TIMESTAMP'2026-01-01 06:00:00' + make_interval(0, 0, 0, id) t", "0 v"
     )

@@ -18,8 +18,8 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.delta_log import is_delta_table
 from sluice.errors import UsageError
-from sluice.ingest import ledger
-from sluice.ingest.deliveries import absence, arrivals, discovery, known, landed_file, listing
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries import absence, arrivals, discovery, known_files, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.locations import locate
@@ -65,10 +65,10 @@ class Folder:
         return [(row["event"], row["file"]) for row in self.rows()[before:]]
 
     def rows(self) -> list[dict[str, Any]]:
-        return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+        return sorted(delivery_tables.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def missed(self, source: str = "a") -> list[str]:
-        return known.read_known_files(self.deliveries, self.outcomes).unread_files(source)
+        return known_files.read_known_files(self.deliveries, self.outcomes).unread_files(source)
 
     def commits(self) -> list[list[str]]:
         """The files of each commit, oldest first."""
@@ -86,9 +86,9 @@ class Folder:
         """Write outcomes."""
         from datetime import UTC, datetime
 
-        create_record_table(self.outcomes, ledger.OUTCOMES)
+        create_record_table(self.outcomes, delivery_tables.OUTCOMES)
         files = {row["delivery"]: row for row in self.rows()}
-        ledger.append_delivery_ledger_rows(
+        delivery_tables.append_delivery_ledger_rows(
             self.outcomes,
             [
                 {
@@ -102,7 +102,7 @@ class Folder:
                 }
                 for number in numbers
             ],
-            ledger.OUTCOMES,
+            delivery_tables.OUTCOMES,
             "run",
         )
 
@@ -454,20 +454,22 @@ def test_a_replay_finds_only_what_is_of_its_interval(folder: Folder) -> None:
 def test_an_older_ledger_gets_the_columns_that_it_lacks(folder: Folder) -> None:
     import pyarrow as pa
 
-    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
+    older = pa.schema([field for field in delivery_tables.OUTCOMES if field.name not in ("read", "discarded")])
     create_record_table(folder.outcomes, older)
-    assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
-    ledger.append_delivery_ledger_rows(
+    assert delivery_tables.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
+    delivery_tables.append_delivery_ledger_rows(
         folder.outcomes, [{"delivery": 1, "source": "a", "file": "x", "state": "ingested"}], older, "run"
     )
-    assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [
+    assert delivery_tables.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [
         {"delivery": 1, "read": None}
     ]
-    create_record_table(folder.outcomes, ledger.OUTCOMES)
-    assert "read" in ledger.read_delivery_ledger_rows(folder.outcomes)[0]
+    create_record_table(folder.outcomes, delivery_tables.OUTCOMES)
+    assert "read" in delivery_tables.read_delivery_ledger_rows(folder.outcomes)[0]
     row = {"delivery": 2, "source": "a", "file": "y", "state": "ingested", "read": 7}
-    ledger.append_delivery_ledger_rows(folder.outcomes, [row], ledger.OUTCOMES, "run")
-    found = {row["delivery"]: row["read"] for row in ledger.read_delivery_ledger_rows(folder.outcomes, ["delivery", "read"])}
+    delivery_tables.append_delivery_ledger_rows(folder.outcomes, [row], delivery_tables.OUTCOMES, "run")
+    found = {
+        row["delivery"]: row["read"] for row in delivery_tables.read_delivery_ledger_rows(folder.outcomes, ["delivery", "read"])
+    }
     assert found == {1: None, 2: 7}
 
 
@@ -475,13 +477,13 @@ def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> 
     path = folder.land("a/x")
     folder.discover(A)
     row = {**folder.rows()[0], "event": CLEANED}
-    ledger.append_numbered_deliveries(folder.deliveries, [[row]], 1, "run")
+    delivery_tables.append_numbered_deliveries(folder.deliveries, [[row]], 1, "run")
     assert folder.discover(A) == []
     path.unlink()
     assert folder.discover(A) == []
     folder.land("a/x")
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == [], "at another time"
-    assert known.read_known_files(folder.deliveries).files_of_source("a")["x"].event == CLEANED, "and is cleaned again"
+    assert known_files.read_known_files(folder.deliveries).files_of_source("a")["x"].event == CLEANED, "and is cleaned again"
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "x")]
 
@@ -587,7 +589,7 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
     # Another time is no other content.
     folder.land("a/x", a)
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
-    rows = {row["delivery"]: row for row in known.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
+    rows = {row["delivery"]: row for row in known_files.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
     last = max(number for number, row in rows.items() if row["file"] == "x")
     state = landed_file.read_file_state(path)
     assert (state.size, state.modified_at) == (rows[last]["size"], rows[last]["modified_at"]), (
@@ -680,7 +682,7 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
 def test_a_folder_that_was_emptied_by_clean_source_is_not_refused(folder: Folder) -> None:
     path = folder.land("a/x")
     folder.discover(A)
-    ledger.append_numbered_deliveries(folder.deliveries, [[{**folder.rows()[0], "event": CLEANED}]], 1, "run")
+    delivery_tables.append_numbered_deliveries(folder.deliveries, [[{**folder.rows()[0], "event": CLEANED}]], 1, "run")
     path.unlink()
     assert folder.discover(A) == []
 
@@ -741,7 +743,7 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
     assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
     assert [row["file"] for row in folder.rows()] == ["x"]
     with pytest.raises(UsageError, match="cannot be looked at"):
-        discovery.preview_discovery(Source(name="shut"), folder.landing, known.read_known_files(folder.deliveries))
+        discovery.preview_discovery(Source(name="shut"), folder.landing, known_files.read_known_files(folder.deliveries))
 
 
 def _version(folder: Folder) -> int:

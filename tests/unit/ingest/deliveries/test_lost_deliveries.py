@@ -15,10 +15,10 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.flows.bronze import accounting
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
-from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.lake import log
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_states import DELIVERED, GONE, INGESTED, VANISHED
 from sluice.runs.execution import lowest_layer
@@ -106,8 +106,10 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     for _ in range(2):
         assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
         row = {"delivery": 1, "source": "a", "file": "x", "state": "ingested"}
-        told = {name: ledger.read_delivery_ledger_rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")}
-        ledger.append_delivery_ledger_rows(workspace.outcomes, [row | told], ledger.OUTCOMES, "r1")
+        told = {
+            name: delivery_tables.read_delivery_ledger_rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")
+        }
+        delivery_tables.append_delivery_ledger_rows(workspace.outcomes, [row | told], delivery_tables.OUTCOMES, "r1")
     flow, inputs = "bronze_a", {"deliveries": log.read_table_id(workspace.deliveries)}
     open_checkpoint(workspace.checkpoints(flow), flow, inputs)
     lose(workspace.deliveries, 1)
@@ -115,11 +117,11 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
     assert [
         (row["delivery"], row["file"])
-        for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(workspace.deliveries))
+        for row in delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(workspace.deliveries))
     ] == [(1, "x"), (2, "y")]
     assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == accounting.LEDGER_LOST_COMMITS
-    ledger.append_delivery_ledger_rows(
-        workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1"
+    delivery_tables.append_delivery_ledger_rows(
+        workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], delivery_tables.OUTCOMES, "r1"
     )
     report = FlowReport(flow="a", layer="bronze")
     lowest_layer.note_missed_files(workspace, [report])

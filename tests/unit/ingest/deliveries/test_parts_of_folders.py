@@ -15,12 +15,12 @@ import pytest
 from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import DeclarationError, UsageError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import discovery, event_queue, folder_part, object_events
 from sluice.ingest.deliveries.arrivals import Look, find_source_changes
 from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.deliveries.folder_part import may_have_news
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.deliveries.object_events import read_object_names
 from sluice.locations import Location, locate
 from sluice.own_records import FULL_LISTINGS
@@ -65,7 +65,7 @@ class Folder:
         return sorted((row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before)
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(self.deliveries)
+        found: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(self.deliveries)
         return found
 
     def age_listing(self, **ago: float) -> None:
@@ -148,7 +148,7 @@ def test_without_a_note_that_can_be_read_a_listing_is_full(folder: Folder, damag
 def test_what_a_killed_discovery_had_listed_is_listed_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.put("b.json")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(ledger, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patch.setattr(delivery_tables, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         folder.discover(GROWING)
     assert not (folder.root / FULL_LISTINGS.name).exists(), "a listing is noted once all that it found is recorded"
     assert folder.discover(GROWING) == [(DELIVERED, "b.json")] and folder.listed == [""]
@@ -157,13 +157,13 @@ def test_what_a_killed_discovery_had_listed_is_listed_again(folder: Folder, monk
 def test_what_was_missed_is_tried_again_without_a_full_listing(folder: Folder) -> None:
     folder.put("1.json", "2.json", "a//b", "z.json")
     assert (UNOPENED, "a//b") in folder.discover(GROWING)
-    create_record_table(str(folder.root / "outcomes"), ledger.OUTCOMES)
+    create_record_table(str(folder.root / "outcomes"), delivery_tables.OUTCOMES)
     numbers = {row["file"]: row["delivery"] for row in folder.rows()}
     missed = [
         {"delivery": numbers[file], "source": "a", "file": file, "state": MISSED, "recorded_at": datetime.now(UTC)}
         for file in ("1.json", "2.json")
     ]
-    ledger.append_delivery_ledger_rows(str(folder.root / "outcomes"), missed, ledger.OUTCOMES, "run")
+    delivery_tables.append_delivery_ledger_rows(str(folder.root / "outcomes"), missed, delivery_tables.OUTCOMES, "run")
     folder.put("1.json", content=b"[]\n")
     folder.remove("2.json")
     assert folder.discover(GROWING) == [(DELIVERED, "1.json"), (GONE, "2.json")] and folder.listed == ["z.json"]
@@ -302,7 +302,7 @@ def test_events_stay_until_what_they_name_is_in_the_ledger(folder: Folder, queue
     folder.discover(TOLD)
     folder.put("2.json")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full disk"):
-        patch.setattr(ledger, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(OSError("full disk")))
+        patch.setattr(delivery_tables, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(OSError("full disk")))
         folder.discover(TOLD)
     assert queue.waiting == 1
     assert folder.discover(TOLD) == [(DELIVERED, "2.json")] and queue.waiting == 0

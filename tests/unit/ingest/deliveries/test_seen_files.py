@@ -83,8 +83,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import look_at_files
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest.deliveries.known_files import look_at_files
+from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 
 path, many = sys.argv[1], int(sys.argv[2])

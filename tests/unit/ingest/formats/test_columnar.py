@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.ingest import formats
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.formats import ParsedBlock, columnar
 from sluice.ingest.formats import parquet as packed
 from sluice.ingest.values import types

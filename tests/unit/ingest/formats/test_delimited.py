@@ -17,8 +17,8 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.flows.quarantine import staged_records
 from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import read_file_state
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.formats import RAGGED, csv_rows, delimited
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
 from sluice.ingest.landing.rewriting import write_without_records
@@ -184,7 +184,7 @@ def test_a_cell_of_30_mb_passes_and_its_neighbours_too(read: Read) -> None:
 
 
 def test_a_quote_that_is_never_closed_is_not_waited_for_for_ever(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "LONGEST", 2_000_000)
+    monkeypatch.setattr(delivered_bytes, "LONGEST", 2_000_000)
     lines = [f"{number},text of some length\n" for number in range(200_000)]
     rows = read("".join(["id,name\n", *lines[:10], '10,"never\n', *lines[11:]]))
     assert len(rows) == len(lines)

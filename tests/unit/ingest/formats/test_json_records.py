@@ -14,7 +14,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.ingest import formats
-from sluice.ingest.files import opening
+from sluice.ingest.files import delivered_bytes
 from sluice.ingest.formats import CUT_OFF, NO_OBJECT, TOO_DEEP, json_fast, json_records
 from sluice.ingest.formats.json_exact import ExactJsonReader
 from sluice.ingest.values import json_values
@@ -260,11 +260,11 @@ def test_a_document_that_is_cut_off_keeps_its_whole_records_and_says_so(read: Re
 
 
 def test_a_long_record_of_a_document_is_put_together_from_its_pieces(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_CHUNK", 4096)
+    monkeypatch.setattr(delivered_bytes, "_CHUNK", 4096)
     text = json.dumps([{"b": "é[" * 50_000}, {"a": 1}], ensure_ascii=False)
     assert read(text, multi_line=True) == [{"b": "é[" * 50_000}, {"a": 1}]
-    monkeypatch.setattr(opening, "LONGEST", 100_000)
-    with pytest.raises(opening.UnreadableFile, match="a record of the file has more than 100000 bytes"):
+    monkeypatch.setattr(delivered_bytes, "LONGEST", 100_000)
+    with pytest.raises(delivered_bytes.UnreadableFile, match="a record of the file has more than 100000 bytes"):
         read(text, multi_line=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.ingest.landing.cleaning import CleaningResult
@@ -40,14 +40,16 @@ class Landing:
         return [(row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before]
 
     def rows(self) -> list[dict[str, Any]]:
-        return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+        return sorted(delivery_tables.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def judge(self, number: int, state: str = INGESTED, days: float = 10) -> None:
-        create_record_table(self.outcomes, ledger.OUTCOMES)
+        create_record_table(self.outcomes, delivery_tables.OUTCOMES)
         (row,) = (row for row in self.rows() if row["delivery"] == number)
         kept = {name: row[name] for name in ("delivery", "source", "file")}
         at = datetime.now(UTC) - timedelta(days=days)
-        ledger.append_delivery_ledger_rows(self.outcomes, [{**kept, "state": state, "recorded_at": at}], ledger.OUTCOMES, "run")
+        delivery_tables.append_delivery_ledger_rows(
+            self.outcomes, [{**kept, "state": state, "recorded_at": at}], delivery_tables.OUTCOMES, "run"
+        )
 
     def ingest(self, source: Source, file: str, content: str = "{}\n", days: float = 10) -> Path:
         """Land a file, discover it, and have it ingested."""
@@ -118,13 +120,13 @@ def test_a_file_that_changed_since_stays(lake: Landing) -> None:
 
 def test_a_file_that_changes_at_the_last_moment_stays(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lake.ingest(DELETE, "x")
-    append = ledger.append_numbered_deliveries
+    append = delivery_tables.append_numbered_deliveries
 
     def and_change(*arguments: Any) -> int:
         lake.land("x", '{"new": 1}\n')
         return append(*arguments)
 
-    monkeypatch.setattr(ledger, "append_numbered_deliveries", and_change)
+    monkeypatch.setattr(delivery_tables, "append_numbered_deliveries", and_change)
     lake.clean(DELETE)
     assert path.read_text() == '{"new": 1}\n'
     assert lake.discover(DELETE) == [(DELIVERED, "x")]

@@ -16,8 +16,8 @@ import pytest
 import residue
 from residue import needles
 from sluice.declare import Source
-from sluice.ingest import formats, ledger
-from sluice.ingest.deliveries import absence, discovery, known
+from sluice.ingest import delivery_tables, formats
+from sluice.ingest.deliveries import absence, discovery, known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.landing import rewriting
 
@@ -96,10 +96,10 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
         tmp_path / "journals", deliveries, [rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)], "r"
     )
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
-    (row,) = known.read_current_deliveries(deliveries)
+    (row,) = known_files.read_current_deliveries(deliveries)
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
-    assert LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).files_of_source("s")
-    assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == 1
+    assert LandedFile("f.jsonl", str(path), 0, 0).file in known_files.read_known_files(deliveries).files_of_source("s")
+    assert known_files.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == 1
     # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
     for number in (3, 5):
         path.write_bytes(_json_lines())
@@ -111,14 +111,14 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
             "r",
         )
         assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
-        assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == number
+        assert known_files.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == number
     # As rewritten it may go and come.
     path.rename(tmp_path / "away")
     (path.parent / absence.MAY_BE_EMPTY).touch()
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
     (tmp_path / "away").rename(path)
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
-    seen = known.read_known_files(deliveries).files_of_source("s")["f.jsonl"]
+    seen = known_files.read_known_files(deliveries).files_of_source("s")["f.jsonl"]
     assert (seen.delivery, seen.event) == (5, "delivered")
 
 
@@ -148,11 +148,11 @@ def test_a_killed_rewriting_is_brought_to_its_end(
     monkeypatch.undo()
     if point == "journal gone":  # the file was put in place, too
         Path(str(prepared.part)).replace(path)
-    assert (len(ledger.read_delivery_ledger_rows(deliveries)) == 2) == after_the_ledger
+    assert (len(delivery_tables.read_delivery_ledger_rows(deliveries)) == 2) == after_the_ledger
     rewriting.finish_rewriting_journals(tmp_path / "journals", deliveries, "r")
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 0
     assert [row["who"] for row in _read(source, path)] == ["a", "c"]
-    assert len(ledger.read_delivery_ledger_rows(deliveries)) == 2 and not list((tmp_path / "journals").iterdir())
+    assert len(delivery_tables.read_delivery_ledger_rows(deliveries)) == 2 and not list((tmp_path / "journals").iterdir())
     assert [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
 
 
@@ -189,7 +189,7 @@ def test_what_a_producer_does_while_the_ledger_is_told_stays(
         return
     assert path.read_text() == '{"who": "d"}\n' and [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r").raise_first_refusal().recorded == 1
-    last = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))[-1]
+    last = delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(deliveries))[-1]
     assert (last["file"], last["event"], last["size"]) == ("f.jsonl", "delivered", 13)
 
 

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from sluice.declare import Source
 from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import read_file_state
-from sluice.ingest.files import opening
+from sluice.ingest.files import delivered_bytes
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
 from sluice.record_states import GONE
@@ -160,7 +160,7 @@ def test_a_parquet_file_of_a_few_kilobytes_that_would_fill_the_memory_is_refused
 
 
 def test_a_line_that_is_too_long_is_refused_unless_documents_are_read(deliver: Deliver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "LONGEST", 3_000_000)
+    monkeypatch.setattr(delivered_bytes, "LONGEST", 3_000_000)
     long = deliver("a", b'{"a": "' + b"x" * 5_000_000 + b'"}\n')
     assert refused(JSON, long) == "a line of the file has more than 3000000 bytes"
     assert look(Source(name="s", multi_line=True), long).state == "ingested"

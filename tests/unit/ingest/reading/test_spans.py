@@ -21,8 +21,8 @@ from sluice.declare import Source
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.ingest import formats
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import FileSpan, UnreadableFile
 from sluice.ingest.formats.parquet import list_row_groups
 from sluice.ingest.reading import workers
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
@@ -77,9 +77,9 @@ def test_parts_have_the_rows_of_the_whole(folder: Path, pieces: list[str], part:
     path = folder / "a.jsonl"
     path.write_bytes((codecs.BOM_UTF8 if marked else b"") + "".join(pieces).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "PART_BYTES", 1 << 30)
+        patch.setattr(delivered_bytes, "PART_BYTES", 1 << 30)
         whole = read_rows(source, path)
-        patch.setattr(opening, "PART_BYTES", part)
+        patch.setattr(delivered_bytes, "PART_BYTES", part)
         assert read_rows(source, path) == whole
         assert [row["_row"] for row in whole] == list(range(len(whole)))
 
@@ -143,7 +143,7 @@ def test_parts_of_a_csv_file_have_the_rows_of_the_whole(
             reject()
         # So few bytes at a time that cuts are looked for nearly everywhere; three hold a byte order mark.
         for name, size in (("PART_BYTES", part), ("_CHUNK", chunk), ("START", 3)):
-            patch.setattr(opening, name, size)
+            patch.setattr(delivered_bytes, name, size)
         divided = examine_text_file(source, path)
         for cut in divided.cuts:
             event("cut")
@@ -158,8 +158,8 @@ def test_a_large_csv_file_is_cut_into_parts_of_about_the_same_size(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + dirt + "".join(f'{number},"x{number}"\n' for number in range(20_000)))
-    monkeypatch.setattr(opening, "PART_BYTES", 50_000)
-    monkeypatch.setattr(opening, "_CHUNK", 1000)
+    monkeypatch.setattr(delivered_bytes, "PART_BYTES", 50_000)
+    monkeypatch.setattr(delivered_bytes, "_CHUNK", 1000)
     found = examine_text_file(Source(name="c", format="csv"), path)
     size = path.stat().st_size
     assert len(found.cuts) == -(-size // 50_000) - 1
@@ -172,7 +172,7 @@ def test_a_csv_file_is_cut_after_line_feeds_only(tmp_path: Path, monkeypatch: py
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,b\n" + b'1,5" pipe\r2,"x\ny"\r' * 400)
     for name, size in (("PART_BYTES", 100), ("_CHUNK", 10), ("START", 3)):
-        monkeypatch.setattr(opening, name, size)
+        monkeypatch.setattr(delivered_bytes, name, size)
     source = Source(name="c", format="csv")
     found = examine_text_file(source, path)
     assert all(path.read_bytes()[cut - 1 : cut] == b"\n" for cut in found.cuts)
@@ -183,14 +183,14 @@ def test_after_a_csv_row_that_is_longer_than_a_part_nothing_is_cut(tmp_path: Pat
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,x\n" * 1000 + '2,"' + "x" * 5000 + '"\n' + "1,x\n" * 1000)
     for name, size in (("PART_BYTES", 2000), ("_CHUNK", 100), ("START", 3)):
-        monkeypatch.setattr(opening, name, size)
+        monkeypatch.setattr(delivered_bytes, name, size)
     assert max(examine_text_file(Source(name="c", format="csv"), path).cuts) <= 4004
 
 
 def test_a_large_file_is_divided_and_its_parts_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a":1}\n' * 1000)
-    monkeypatch.setattr(opening, "PART_BYTES", 1000)
+    monkeypatch.setattr(delivered_bytes, "PART_BYTES", 1000)
     monkeypatch.setattr(workers, "A_TASK", 2000)
     bins = workers.balance_worker_bins(SOURCE, [examine(path)])
     assert [len(one) for one in bins] == [2, 2, 2, 1, 1]
@@ -213,7 +213,7 @@ def test_what_cannot_be_cut_anywhere_has_one_reader(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(b"x" * 10_000) if name.endswith("gz") else b"x" * 10_000)
-    monkeypatch.setattr(opening, "PART_BYTES", 1)
+    monkeypatch.setattr(delivered_bytes, "PART_BYTES", 1)
     assert not formats.is_read_in_spans(source, path)
     assert [[located.span for located in one] for one in workers.balance_worker_bins(source, [examine(path)])] == [[None]]
 
@@ -222,10 +222,10 @@ def test_a_span_that_cannot_be_read_says_so_as_the_whole_does(tmp_path: Path) ->
     for damage, reason in ((b"\xff", "not encoded as utf-8"), (b"\0", "NUL bytes")):
         path = tmp_path / "a.jsonl"
         path.write_bytes(b'{"a":1}\n' * 10 + damage + b"\n")
-        assert len(list(opening.read_line_blocks(SOURCE, path, FileSpan(0, 40)))) == 1
+        assert len(list(delivered_bytes.read_line_blocks(SOURCE, path, FileSpan(0, 40)))) == 1
         for span in (None, FileSpan(40, None)):
             with pytest.raises(UnreadableFile, match=reason):
-                list(opening.read_line_blocks(SOURCE, path, span))
+                list(delivered_bytes.read_line_blocks(SOURCE, path, span))
 
 
 def test_a_line_that_is_longer_than_its_span_belongs_to_one_part_only(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_line_that_is_longer_than_its_span_belongs_to_one_part_only(tmp_path: 
     long = json.dumps({"b": "x" * 3_000_000})
     path.write_text(f'{{"a":1}}\n{long}\n{{"a":2}}')
     spans = [FileSpan(0, 5), FileSpan(5, 1_000_000), FileSpan(1_000_000, 2_000_000), FileSpan(2_000_000, None)]
-    found = [b"".join(opening.read_line_blocks(SOURCE, path, span)) for span in spans]
+    found = [b"".join(delivered_bytes.read_line_blocks(SOURCE, path, span)) for span in spans]
     assert [len(one) for one in found] == [8, len(long) + 1, 0, 7]
 
 
@@ -247,10 +247,10 @@ def test_parts_of_a_parquet_file_have_its_row_groups_in_order(folder: Path, grou
             values = {"a": [number * 100 + row for row in range(rows)], "b": ["x" * row for row in range(rows)]}
             writer.write_table(pa.table(values, schema=SCHEMA), row_group_size=max(1, rows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "PART_BYTES", 1 << 30)
+        patch.setattr(delivered_bytes, "PART_BYTES", 1 << 30)
         whole = read_rows(PARQUET, path)
         size = path.stat().st_size
-        patch.setattr(opening, "PART_BYTES", max(1, size // parts))
+        patch.setattr(delivered_bytes, "PART_BYTES", max(1, size // parts))
         assert read_rows(PARQUET, path) == whole
     starts = range(0, size, part)
     spans = [FileSpan(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
@@ -281,7 +281,7 @@ def test_a_worker_stages_the_records_of_its_share_and_says_what_it_read(tmp_path
     good, cut = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     good.write_text('{"a":1}\nno object\n{"a":2,"new":[1]}\n{"b":"x"}\n')
     cut.write_bytes(b'{"a":3}\n' + b"\xff\n")
-    monkeypatch.setattr(opening, "PART_BYTES", 30)
+    monkeypatch.setattr(delivered_bytes, "PART_BYTES", 30)
     monkeypatch.setattr(workers, "A_TASK", 60)
     items = [examine(good), replace(examine(cut), delivery=replace(examine(cut).delivery, number=8))]
     gone = replace(examine(good), delivery=replace(examine(good).delivery, number=9, path=tmp_path / "none.jsonl"), text_bytes=1)

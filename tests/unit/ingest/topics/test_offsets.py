@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sluice.declare import KafkaSource
 from sluice.declare.interval import Interval
 from sluice.errors import DeclarationError, UsageError
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.ingest.topics import offsets
@@ -105,7 +105,7 @@ def test_a_topic_that_appears_after_a_first_run_without_any_is_read_from_its_sta
             .raise_first_refusal()
             .recorded
         )
-        rows = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
+        rows = delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(deliveries))
         return [(row["event"], row["file"]) for row in rows[len(rows) - first :]]
 
     assert discover(Interval.of("2020-01-01", "2999-01-01")) == [], "a look within an interval is no first discovery"

@@ -30,7 +30,7 @@ def test_job_code_is_shipped_to_a_cluster_only(root: Path) -> None:
 def test_the_code_that_is_shipped_needs_no_other_package_of_include(root: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(write_job_code_zip(Settings.current()))!r}); "
-        "import sluice.runs.job, sluice.runs.erasing, sluice.erasure.proof.certificate; "
+        "import sluice.runs.job, sluice.runs.erasure_jobs, sluice.erasure.proof.certificate; "
         "ours = [one for one in sys.modules.values() if hasattr(one, '__path__') and '/include/' in str(getattr(one, '__file__', ''))]; "
         "sys.exit(str(ours) if ours else 0)"
     )

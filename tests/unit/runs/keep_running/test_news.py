@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving, request_events, requests
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
@@ -45,8 +45,8 @@ ALL = (STAYS, stay, VISITS, MORE, visit, both, stays_by_time)
 @pytest.fixture
 def wards(settings: Settings) -> Workspace:
     found = Workspace(settings, build_declaration_graph(PIPELINE, ALL), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
-    create_record_table(found.deliveries, ledger.DELIVERIES)
-    create_record_table(found.outcomes, ledger.OUTCOMES)
+    create_record_table(found.deliveries, delivery_tables.DELIVERIES)
+    create_record_table(found.outcomes, delivery_tables.OUTCOMES)
     for name in ("stays", "visits", "stay", "visit"):
         write(found, name)
     return found
@@ -72,12 +72,12 @@ def waiting(found: FlowNews, declared: Graph) -> set[str]:
 
 def deliver(wards: Workspace, source: str) -> None:
     row: dict[str, object] = {"source": source, "file": "a", "event": "delivered", "size": 1, "modified_at": datetime.now(UTC)}
-    ledger.append_numbered_deliveries(wards.deliveries, [[row]], DeltaTable(wards.deliveries).version(), "r1")
+    delivery_tables.append_numbered_deliveries(wards.deliveries, [[row]], DeltaTable(wards.deliveries).version(), "r1")
 
 
 def ingest(wards: Workspace, source: str) -> None:
-    ledger.append_delivery_ledger_rows(
-        wards.outcomes, [{"delivery": 1, "source": source, "file": "a", "state": "ingested"}], ledger.OUTCOMES, "r1"
+    delivery_tables.append_delivery_ledger_rows(
+        wards.outcomes, [{"delivery": 1, "source": source, "file": "a", "state": "ingested"}], delivery_tables.OUTCOMES, "r1"
     )
 
 

@@ -502,7 +502,7 @@ def test_a_table_that_delta_rs_may_not_write_is_taken_over_by_spark_alone(folder
 
 def append(table: DeltaTable, number: int) -> None:
     """Appends as Sluice does: one commit, tried once, behind the fence."""
-    from sluice.stores.settling import settle_store_commit, store_commit_properties
+    from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 
     path = table.table_uri.rstrip("/")
     properties = store_commit_properties(path)

@@ -16,8 +16,8 @@ from sluice.locations import locate
 from sluice.open_tables import open_delta_table
 from sluice.runs.lease import takeover
 from sluice.runs.lease.takeover import commit_epoch_to_tables
+from sluice.stores.commit_settling import settle_store_commit, store_commit_properties
 from sluice.stores.opening import delta_rs_storage_options
-from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import EPOCH
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)

@@ -25,12 +25,12 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
 from sluice.flows.progress import checkpoints, stream_starts
-from sluice.ingest import ledger
-from sluice.ingest.deliveries import known
+from sluice.ingest import delivery_tables
+from sluice.ingest.deliveries import known_files
 from sluice.lake import commit_history, log
 from sluice.lake.commit_history import REPAIR, WITHOUT_ROWS
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger as runs
+from sluice.runs import run_ledger
 from sluice.runs.repair import lost_commits, restoring
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def lake(settings: Settings) -> Settings:
     records = PipelineRecords(settings, "ward")
     deliveries = [{"delivery": number, "source": "pulses", "file": f"{number}.json", "event": "delivered"} for number in (1, 2)]
     for one in deliveries:
-        ledger.append_delivery_ledger_rows(records.delivery_ledger, [one], ledger.DELIVERIES, "run")
+        delivery_tables.append_delivery_ledger_rows(records.delivery_ledger, [one], delivery_tables.DELIVERIES, "run")
     for number in (1, 2):
         outcome = {
             "delivery": number,
@@ -87,7 +87,9 @@ def lake(settings: Settings) -> Settings:
             "rows": 1,
             "quarantined": 0,
         }
-        ledger.append_delivery_ledger_rows(records.outcome_ledger, [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run")
+        delivery_tables.append_delivery_ledger_rows(
+            records.outcome_ledger, [{**outcome, "recorded_at": AT}], delivery_tables.OUTCOMES, "run"
+        )
     write(WARD.location(settings, "pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     write(WARD.location(settings, "pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
@@ -152,21 +154,21 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
     spoil(WARD.location(lake, "pulses"), content)
     outcomes = PipelineRecords(lake, "ward").outcome_ledger
-    assert ledger.read_settled_deliveries(outcomes, {1, 2, 3}) == {1, 2}
+    assert delivery_tables.read_settled_deliveries(outcomes, {1, 2, 3}) == {1, 2}
     found = repair(lake)
     assert found.lost == {"pulses": (2,)} and set(reasons(lake)) == {"pulses", "pulse"}
-    assert ledger.read_settled_deliveries(outcomes, {1, 2, 3}) == {1}
-    assert [row["state"] for row in runs.read_delivery_ledger(PipelineRecords(lake, "ward"))] == ["ingested", "waiting"]
-    assert ledger.count_waiting_deliveries(outcomes.replace("outcomes", "deliveries"), outcomes, "pulses") == 1
-    assert ledger.select_live_deliveries(ledger.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
+    assert delivery_tables.read_settled_deliveries(outcomes, {1, 2, 3}) == {1}
+    assert [row["state"] for row in run_ledger.read_delivery_ledger(PipelineRecords(lake, "ward"))] == ["ingested", "waiting"]
+    assert delivery_tables.count_waiting_deliveries(outcomes.replace("outcomes", "deliveries"), outcomes, "pulses") == 1
+    assert delivery_tables.select_live_deliveries(delivery_tables.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
 
 
 def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
     spoil(PipelineRecords(lake, "ward").delivery_ledger)
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
     books = [PipelineRecords(lake, "ward").bookkeeping(name) for name in ("deliveries", "outcomes")]
-    assert accounting.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
-    rows = ledger.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
+    assert accounting.restore_lost_deliveries([PULSES], lake.landing / "ward", known_files.read_known_files(*books), "run")
+    rows = delivery_tables.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 
 
@@ -174,7 +176,7 @@ def test_outcomes_that_are_lost_are_counted_again_by_bronze_and_read_again_by_si
     spoil(PipelineRecords(lake, "ward").outcome_ledger)
     repair(lake)
     outcomes = PipelineRecords(lake, "ward").outcome_ledger
-    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(outcomes, {1, 2}) == {1}
+    assert set(reasons(lake)) == {"pulses", "pulse"} and delivery_tables.read_settled_deliveries(outcomes, {1, 2}) == {1}
 
 
 def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> None:
@@ -232,7 +234,9 @@ def test_a_cut_checkpoint_of_bronze_is_repaired_before_the_commit_that_cannot_be
     (file,) = Path(path, LOG).glob("*.parquet")
     write(path, {"_delivery": 3, "at": 3})
     outcome = {"delivery": 3, "source": "pulses", "file": "3.json", "state": "ingested", "rows": 1, "recorded_at": AT}
-    ledger.append_delivery_ledger_rows(PipelineRecords(lake, "ward").outcome_ledger, [outcome], ledger.OUTCOMES, "run")
+    delivery_tables.append_delivery_ledger_rows(
+        PipelineRecords(lake, "ward").outcome_ledger, [outcome], delivery_tables.OUTCOMES, "run"
+    )
     spoil(path)
     file.write_bytes(file.read_bytes()[:20])
     (first,) = lost_commits.find_log_repairs(lake, WARD)
@@ -342,8 +346,7 @@ def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, m
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_be(lake: Settings, begun: bool) -> None:
-    from sluice.erasure import ledger as erasure_ledger
-    from sluice.erasure import request_events, requests
+    from sluice.erasure import erasure_ledger, request_events, requests
 
     records = PipelineRecords(lake, "ward")
     failed, waiting = (receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert"))
@@ -379,8 +382,8 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
     use_roots_of(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").outcome_ledger
     for number in (1, 2):
-        ledger.append_delivery_ledger_rows(
-            path, [{"delivery": number, "source": "readings", "file": "a", "state": "ingested"}], ledger.OUTCOMES, "run"
+        delivery_tables.append_delivery_ledger_rows(
+            path, [{"delivery": number, "source": "readings", "file": "a", "state": "ingested"}], delivery_tables.OUTCOMES, "run"
         )
 
     def call(*arguments: str) -> tuple[int, str, str]:

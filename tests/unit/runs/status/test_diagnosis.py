@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.runs.ledger import RUN_OBJECTS
+from sluice.runs.run_ledger import RUN_OBJECTS
 from sluice.runs.status import diagnosis, run_times
 from sluice.runs.status.diagnosis import diagnose_run
 from sluice.runs.status.run_times import RunTimes, select_run_rows

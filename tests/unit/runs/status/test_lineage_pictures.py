@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
-from sluice.runs.status.lineage import COLUMN_HEIGHT, COLUMN_WIDTH, draw_column_lineage
+from sluice.runs.status.lineage_pictures import COLUMN_HEIGHT, COLUMN_WIDTH, draw_column_lineage
 
 BEAT = TableOrigins(
     "beat",

@@ -25,10 +25,10 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import StreamPosition
-from sluice.ingest import ledger as tables
+from sluice.ingest import delivery_tables
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import lag, reconciliation, stale, timeliness
 from sluice.runs.status.books import PipelineBooks
@@ -58,7 +58,7 @@ def run_row(at: datetime, **values: Any) -> dict[str, Any]:
 
 
 def record(settings: Settings, pipeline: str, rows: list[dict[str, Any]]) -> None:
-    ledger.append_run_rows(PipelineRecords(settings, pipeline), rows)
+    run_ledger.append_run_rows(PipelineRecords(settings, pipeline), rows)
 
 
 def both_layers(at: datetime, **values: Any) -> list[dict[str, Any]]:
@@ -80,8 +80,8 @@ def deliver(settings: Settings, days: list[int], recorded: datetime) -> None:
     outcomes = [
         {**row, "state": "ingested", "rows": 10, "quarantined": 0, "suppressed": 0, "recorded_at": recorded} for row in head
     ]
-    write_deltalake(f"{path}/deliveries", pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES), mode="append")
-    tables.append_delivery_ledger_rows(f"{path}/outcomes", outcomes, tables.OUTCOMES, "r")
+    write_deltalake(f"{path}/deliveries", pa.Table.from_pylist(deliveries, schema=delivery_tables.DELIVERIES), mode="append")
+    delivery_tables.append_delivery_ledger_rows(f"{path}/outcomes", outcomes, delivery_tables.OUTCOMES, "r")
 
 
 def make_silver(settings: Settings, shop: Graph, code: str) -> None:
@@ -404,7 +404,7 @@ def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Cal
 
 def test_status_checks_only_when_asked(call: Call, settings: Settings) -> None:
     at = {"delivery": 1, "source": "readings", "file": "a", "state": "ingested", "rows": 5, "recorded_at": START}
-    write_deltalake(PipelineRecords(settings, "gym").outcome_ledger, pa.Table.from_pylist([at], schema=tables.OUTCOMES))
+    write_deltalake(PipelineRecords(settings, "gym").outcome_ledger, pa.Table.from_pylist([at], schema=delivery_tables.OUTCOMES))
     write_deltalake(PipelineRecords(settings, "gym").table_path("bronze", "readings"), pa.table({"_delivery": [1] * 4}))
     code, out, _ = call("status", "gym")
     assert code == 0 and "readings has 1 row too few" in out

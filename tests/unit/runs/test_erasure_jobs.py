@@ -21,7 +21,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
-from sluice.runs import due, erasing, job, summary, vault_expiry
+from sluice.runs import due_requests, erasure_jobs, job, summary, vault_expiry
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
 
@@ -49,7 +49,7 @@ def forbid_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_spark(monkeypatch)
-    report = erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
+    report = erasure_jobs.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
 
 
@@ -67,21 +67,21 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
         requests.advance_request_state(PipelineRecords(settings, "gym"), request, request_events.LOGICALLY, physical_due_at=soon)
-    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), asked[:1])
+    erasure_jobs.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), asked[:1])
     assert not started
-    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
+    erasure_jobs.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
     assert len(started) == 1
 
 
 def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:
     with pytest.raises(UsageError, match=f"Did you mean '{asked[0]}'"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), [asked[0][:-1] + "x"])
+        erasure_jobs.run_erase_stage(settings, job.JobRequest("gym", ERASE.name), [asked[0][:-1] + "x"])
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
     (Path(PipelineRecords(settings, "gym").bookkeeping()) / "clone.json").write_text('{"from": "/the/first"}')
     with pytest.raises(UsageError, match=r"is a clone of /the/first\. Erase people there"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
+        erasure_jobs.run_erase_stage(settings, job.JobRequest("gym", ERASE.name))
 
 
 def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
@@ -90,11 +90,11 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
     strict = replace(settings, erasure_approval=True)
     records = PipelineRecords(strict, "gym")
     forbid_spark(monkeypatch)
-    report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE.name))
+    report = erasure_jobs.run_erase_stage(strict, job.JobRequest("gym", ERASE.name))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
     assert request_record.list_waiting_requests(records) == []
-    erasing.approve_requests(records, asked[:1])
-    erasing.approve_requests(records, asked[:1])
+    erasure_jobs.approve_requests(records, asked[:1])
+    erasure_jobs.approve_requests(records, asked[:1])
     assert [one.request for one in request_record.list_waiting_requests(records)] == asked[:1]
     assert [event.note for event in request_record.read_erasure_request(records, asked[0]).history].count(
         request_events.APPROVED
@@ -104,7 +104,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["erase.py", "--pipeline", "gym", "--approved"])
     with pytest.raises(SystemExit) as ended:
-        erasing.run_erase_script()
+        erasure_jobs.run_erase_script()
     assert ended.value.code == 2 and "--requests ID,ID" in capsys.readouterr().err
 
 
@@ -112,7 +112,7 @@ def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]
     records = PipelineRecords(settings, "gym")
     on = NOW + timedelta(days=7)
     requests.advance_request_state(records, asked[0], request_events.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
-    rows = due.summarize_erasure_requests(records)
+    rows = due_requests.summarize_erasure_requests(records)
     shown = summary.format_run_summary({**job.empty_run_report(job.JobRequest("gym", "vacuum")), "requests": rows})
     assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
     assert f"request {asked[1]}: received" in shown
@@ -138,12 +138,14 @@ def test_every_state_of_a_request_has_what_is_due_of_it(
     when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
     if state == request_events.FAILED:
         requests.advance_request_state(records, asked[0], state, "ambiguous")
-        assert due.find_due_requests(records, NOW, asked[:1]) == due.DueRequests(), "it was never erased: it has to be asked anew"
+        assert due_requests.find_due_requests(records, NOW, asked[:1]) == due_requests.DueRequests(), (
+            "it was never erased: it has to be asked anew"
+        )
         requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
     requests.advance_request_state(records, asked[0], state, physical_due_at=when)
-    found = due.find_due_requests(records, NOW, asked[:1])
+    found = due_requests.find_due_requests(records, NOW, asked[:1])
     assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
-    later = due.find_due_requests(records, NOW + timedelta(days=31), asked[:1])
+    later = due_requests.find_due_requests(records, NOW + timedelta(days=31), asked[:1])
     if state == request_events.CERTIFIED:
         assert later.again == (asked[0],)
 
@@ -155,19 +157,19 @@ def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked:
     requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "by hand")
     later = NOW + timedelta(days=31)
     found = request_record.read_erasure_request(records, asked[0])
-    assert len(found.certified_at) == 2 and due.find_due_requests(records, later).again == (asked[0],)
+    assert len(found.certified_at) == 2 and due_requests.find_due_requests(records, later).again == (asked[0],)
     second = request_record.RequestEvent(later.isoformat(), request_events.CERTIFIED)
     requests.write_erasure_request(records, replace(found, history=(*found.history, second)))
-    assert due.find_due_requests(records, later).again == ()
+    assert due_requests.find_due_requests(records, later).again == ()
 
 
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
     requests.advance_request_state(records, asked[0], request_events.PHYSICALLY)
     requests.add_request_event(records, asked[0], request_events.SCANNED, "INCONCLUSIVE")
-    assert due.find_due_requests(records, NOW).scan == ()
-    assert due.find_due_requests(records, NOW, asked[:1]).scan == (asked[0],)
-    assert due.find_due_requests(records, NOW + timedelta(days=8)).scan == (asked[0],)
+    assert due_requests.find_due_requests(records, NOW).scan == ()
+    assert due_requests.find_due_requests(records, NOW, asked[:1]).scan == (asked[0],)
+    assert due_requests.find_due_requests(records, NOW + timedelta(days=8)).scan == (asked[0],)
 
 
 def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_proof(
@@ -264,14 +266,14 @@ def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(setti
     _certified_ago(settings, asked[0], 50)
     vault.remove_vault_entry(records, asked[0])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
-    assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
+    assert erasure_jobs.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
     found = request_record.read_erasure_request(records, asked[0])
     assert [one.state for one in found.history] == [
         request_events.LOGICALLY,
         request_events.CERTIFIED,
         request_events.NOT_SCANNED,
     ]
-    assert due.find_due_requests(records, NOW + timedelta(days=90), asked[:1]) == due.DueRequests()
+    assert due_requests.find_due_requests(records, NOW + timedelta(days=90), asked[:1]) == due_requests.DueRequests()
 
 
 def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sluice.erasure import ledger
+from sluice.erasure import erasure_ledger
 from sluice.erasure.request_record import ErasureRequest
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 
 Follow = Callable[[], list[FlowReport]]
@@ -27,7 +27,7 @@ class NotFollowed(Exception):
 
 
 @dataclass
-class Erasing:
+class Propagation:
     """waiting: the requests to carry out. reports: one per table. began: when it began, in seconds since 1970.
 
     left: how many rows left each table before the step that erases from tables.
@@ -48,7 +48,7 @@ class Erasing:
     @cached_property
     def noted(self) -> set[tuple[str, str, str]]:
         """The steps that are recorded, by request and table; `ErasureStep` adds those that it records."""
-        found = ledger.read_erasure_ledger(self.workspace.records)
+        found = erasure_ledger.read_erasure_ledger(self.workspace.records)
         return {(one.request, one.table, one.step) for one in found}
 
 
@@ -59,16 +59,16 @@ class ErasureStep:
     name: that in the erasure ledger.
     """
 
-    erasing: Erasing
+    propagation: Propagation
     name: str
 
     def is_done(self, table: str = "") -> bool:
         """Whether it was done on a table for all of the requests."""
-        return all((request.request, table, self.name) in self.erasing.noted for request in self.erasing.waiting)
+        return all((request.request, table, self.name) in self.propagation.noted for request in self.propagation.waiting)
 
     def record_done(self, table: str = "", rows: int = 0, files: int = 0) -> None:
         """Records that it was done on a table. rows, files: how many it removed or rewrote."""
-        noted = self.erasing.noted
-        open_ = [one.request for one in self.erasing.waiting if (one.request, table, self.name) not in noted]
-        ledger.record_erasure_step(self.erasing.workspace.records, open_, table, self.name, rows, files)
+        noted = self.propagation.noted
+        open_ = [one.request for one in self.propagation.waiting if (one.request, table, self.name) not in noted]
+        erasure_ledger.record_erasure_step(self.propagation.workspace.records, open_, table, self.name, rows, files)
         noted.update((request, table, self.name) for request in open_)

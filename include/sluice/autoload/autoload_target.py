@@ -25,9 +25,9 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.table_shape import TECHNICAL
-from sluice.lake import table_frames, tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.nested_types import has_other_type
-from sluice.lake.tables import TableShape
+from sluice.lake.table_creation import TableShape
 
 _CONFIGURATION = {
     # The settings that the engine relies on, whatever the caller's session has.
@@ -173,9 +173,9 @@ def create_autoload_target(session: SparkSession, target: AutoloadTarget, shape:
     """Makes the table unless it exists, and adds Sluice's columns. Returns its path. Raises as `find_autoload_target` does."""
     try:
         if target.path is None:
-            tables.create_catalog_table(session, target.said, shape)
+            table_creation.create_catalog_table(session, target.said, shape)
             return str(find_autoload_target(session, target.said).path)
-        made = tables.create_table(session, target.path, shape)
+        made = table_creation.create_table(session, target.path, shape)
     except AnalysisException as error:
         raise UsageError(f"autoload_to_table: '{target.said}' cannot be made: {str(error).splitlines()[0]}") from None
     if not made:
@@ -198,7 +198,7 @@ def refuse_conflicting_types(session: SparkSession, target: AutoloadTarget, sour
     """Raises UsageError if the source declares a column of the table with another type: that would make the table anew."""
     there = {field.name.lower(): field.dataType for field in read_own_columns(session, str(target.path))}
     for option, ddl in (("schema", source.ddl), ("schema_hints", source.schema_hints)):
-        for field in tables.parse_ddl_schema(ddl or ""):
+        for field in table_creation.parse_ddl_schema(ddl or ""):
             found = there.get(field.name.lower(), field.dataType)
             if has_other_type(found, field.dataType) and not source.widen_types:
                 raise UsageError(
@@ -218,7 +218,7 @@ def _add_technical_columns(session: SparkSession, target: AutoloadTarget) -> Non
     """Adds Sluice's columns to a table that somebody else made; they are NULL in its existing rows."""
     path = str(target.path)
     there = {field.name.lower(): field.dataType for field in table_frames.read_table(session, path).schema}
-    wanted = tables.parse_ddl_schema(TECHNICAL)
+    wanted = table_creation.parse_ddl_schema(TECHNICAL)
     for field in wanted:
         found = there.get(field.name, field.dataType)
         if found != field.dataType:

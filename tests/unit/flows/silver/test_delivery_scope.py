@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sluice.declare import Source
-from sluice.flows.silver.scope import DeliveryScope, _find_source_scope
-from sluice.ingest import ledger
+from sluice.flows.silver.delivery_scope import DeliveryScope, _find_source_scope
+from sluice.ingest import delivery_tables
 from sluice.record_states import DISCARDED, ERASED, INGESTED, LOST, MISSED, QUARANTINED
 
 REPLACING = Source(name="a", redelivery="replace")
@@ -23,7 +23,9 @@ def _find_scope_of_last(lake: Path, outcomes: Sequence[tuple[int, str, int]]) ->
     for delivery, state, rows in outcomes:
         at = datetime(2026, 11, delivery, tzinfo=UTC)
         row = {"delivery": delivery, "source": "a", "file": "x.json", "state": state, "rows": rows, "modified_at": at}
-        ledger.append_delivery_ledger_rows(str(lake / "outcomes"), [row | {"recorded_at": at}], ledger.OUTCOMES, "r")
+        delivery_tables.append_delivery_ledger_rows(
+            str(lake / "outcomes"), [row | {"recorded_at": at}], delivery_tables.OUTCOMES, "r"
+        )
     workspace: Any = SimpleNamespace(outcomes=str(lake / "outcomes"))
     last: Any = SimpleNamespace(delivery=delivery, file="x.json", state=state)
     return _find_source_scope(workspace, REPLACING, [last])

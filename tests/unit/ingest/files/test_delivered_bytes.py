@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files import delivered_bytes
+from sluice.ingest.files.delivered_bytes import UnreadableFile
 
 CHANCE = random.Random(4711)
 """The same each time: what a decompressor makes of a damaged byte depends on what was packed."""
@@ -42,7 +42,7 @@ packed = pytest.mark.parametrize("suffix", list(PACKERS))
 
 def reason(path: Path, source: Source = SOURCE) -> str:
     with pytest.raises(UnreadableFile) as raised:
-        list(opening.read_line_blocks(source, path))
+        list(delivered_bytes.read_line_blocks(source, path))
     return str(raised.value)
 
 
@@ -56,15 +56,15 @@ def landed(folder: Path, name: str, data: bytes) -> Path:
 def test_what_is_compressed_is_read_as_if_it_were_not(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
     path = landed(tmp_path, f"a.jsonl.{suffix}", pack(LINES))
-    assert b"".join(opening.read_line_blocks(SOURCE, path)) == LINES
-    assert b"".join(opening.read_file_chunks(SOURCE, path)) == LINES
+    assert b"".join(delivered_bytes.read_line_blocks(SOURCE, path)) == LINES
+    assert b"".join(delivered_bytes.read_file_chunks(SOURCE, path)) == LINES
 
 
 @packed
 def test_streams_one_after_the_other_are_one_file(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
     path = landed(tmp_path, f"a.{suffix.upper()}", pack(LINES) + pack(b"more\n"))
-    assert b"".join(opening.read_line_blocks(SOURCE, path)) == LINES + b"more\n"
+    assert b"".join(delivered_bytes.read_line_blocks(SOURCE, path)) == LINES + b"more\n"
 
 
 @packed
@@ -89,9 +89,12 @@ def test_what_is_no_such_stream_is_said_to_be_none(tmp_path: Path, suffix: str) 
 def test_a_damaged_stream_is_noticed_and_padding_is_none(tmp_path: Path, suffix: str) -> None:
     name, pack = PACKERS[suffix]
     whole = bytearray(pack(LINES))
-    assert b"".join(opening.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000)))) == LINES
+    assert (
+        b"".join(delivered_bytes.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000))))
+        == LINES
+    )
     goes_on = landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000) + pack(b"more\n"))
-    assert b"".join(opening.read_line_blocks(SOURCE, goes_on)) == LINES + b"more\n"
+    assert b"".join(delivered_bytes.read_line_blocks(SOURCE, goes_on)) == LINES + b"more\n"
     whole[len(whole) // 2] ^= 255
     assert reason(landed(tmp_path, f"a.{suffix}", bytes(whole))) == f"the {name} stream is damaged"
 
@@ -99,9 +102,9 @@ def test_a_damaged_stream_is_noticed_and_padding_is_none(tmp_path: Path, suffix:
 @packed
 def test_an_empty_file_has_no_text_compressed_or_not(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
-    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", b""))) == []
-    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, f"b.{suffix}", pack(b"")))) == []
-    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, "c", b""))) == []
+    assert list(delivered_bytes.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", b""))) == []
+    assert list(delivered_bytes.read_line_blocks(SOURCE, landed(tmp_path, f"b.{suffix}", pack(b"")))) == []
+    assert list(delivered_bytes.read_line_blocks(SOURCE, landed(tmp_path, "c", b""))) == []
 
 
 @packed
@@ -115,7 +118,7 @@ def test_a_decompression_bomb_stops_early_and_in_little_memory(tmp_path: Path, s
         for source, limit in ((small, "most_bytes"), (flat, "most_growth")):
             seen = 0
             with pytest.raises(UnreadableFile, match=limit):
-                for part in opening.read_file_chunks(source, bomb):
+                for part in delivered_bytes.read_file_chunks(source, bomb):
                     seen += len(part)
             assert seen <= 20_000_000
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
@@ -125,21 +128,21 @@ def test_a_decompression_bomb_stops_early_and_in_little_memory(tmp_path: Path, s
 
 def test_a_plain_file_may_not_be_larger_than_its_source_allows(tmp_path: Path) -> None:
     source = Source(name="clicks", most_bytes=10)
-    assert b"".join(opening.read_line_blocks(source, landed(tmp_path, "a", b"123456789\n"))) == b"123456789\n"
+    assert b"".join(delivered_bytes.read_line_blocks(source, landed(tmp_path, "a", b"123456789\n"))) == b"123456789\n"
     assert "more than 10 bytes" in reason(landed(tmp_path, "a", b"123456789\n1"), source)
 
 
 def test_blocks_are_whole_lines_however_long_one_is(tmp_path: Path) -> None:
     long = b"x" * 30_000_000
     path = landed(tmp_path, "a", LINES + long + b"\n" + LINES + b"no end")
-    blocks = list(opening.read_line_blocks(SOURCE, path))
+    blocks = list(delivered_bytes.read_line_blocks(SOURCE, path))
     assert b"".join(blocks) == LINES + long + b"\n" + LINES + b"no end"
     assert all(block.endswith(b"\n") for block in blocks[:-1])
     assert max(map(len, blocks)) < 33_000_000
 
 
 def test_a_line_without_an_end_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "LONGEST", 3_000_000)
+    monkeypatch.setattr(delivered_bytes, "LONGEST", 3_000_000)
     assert reason(landed(tmp_path, "a", b"x" * 5_000_000)) == "a line of the file has more than 3000000 bytes"
 
 
@@ -150,10 +153,10 @@ def test_every_encoding_becomes_utf_8_without_a_byte_order_mark(tmp_path: Path, 
     text = ("name;caf\u00e9\n" if encoding != "shift_jis" else "name;\u30c6\u30b9\u30c8\n") * 200_000
     source = Source(name="clicks", encoding=encoding)
     path = landed(tmp_path, "a", text.encode(encoding))
-    assert b"".join(opening.read_line_blocks(source, path)) == text.encode()
+    assert b"".join(delivered_bytes.read_line_blocks(source, path)) == text.encode()
     if encoding.startswith(("utf-8", "utf-16-", "utf-32-")):
         path = landed(tmp_path, "a", ("\ufeff" + text).encode(encoding.removesuffix("-sig")))
-        assert b"".join(opening.read_line_blocks(source, path)) == text.encode()
+        assert b"".join(delivered_bytes.read_line_blocks(source, path)) == text.encode()
 
 
 def test_text_that_is_not_in_its_encoding_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ def test_text_that_is_not_in_its_encoding_is_refused_with_the_reason(tmp_path: P
     assert (
         reason(landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3" + b"x" * part + b"\xa9")) == "the file is not encoded as utf-8"
     )
-    assert b"".join(opening.read_line_blocks(SOURCE, landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3\xa9"))).endswith(
+    assert b"".join(delivered_bytes.read_line_blocks(SOURCE, landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3\xa9"))).endswith(
         b"x\xc3\xa9"
     )
     assert reason(landed(tmp_path, "a", b"\xed\xa0\x80")) == "the file is not encoded as utf-8"  # a lone surrogate

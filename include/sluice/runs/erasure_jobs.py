@@ -17,13 +17,13 @@ from sluice.erasure import searched_tables
 from sluice.errors import SluiceError, StageEnded, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
-from sluice.runs import due, job, script, vault_expiry
+from sluice.runs import due_requests, job, script, vault_expiry
 from sluice.runs.execution import clones
 from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
 _AT_ONCE = 500
@@ -50,17 +50,17 @@ def run_erase_stage(
     records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
     clones.refuse_in_clone(records, "Erase people there, then remove the clone and make it again.")
-    due.check_requests_exist([records], requests)
+    due_requests.check_requests_exist([records], requests)
     if approved:
         for request in approve_requests(records, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
-    found = due.find_due_requests(records, datetime.now(UTC), requests)
+    found = due_requests.find_due_requests(records, datetime.now(UTC), requests)
     if not found.now and (requests or not searched_tables.has_unseen_request_rows(settings, graph)):
         report = job.empty_run_report(asked)
     else:
         report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
     vault_expiry.forget_expired_identifiers(records)
-    return {**report, "requests": due.summarize_erasure_requests(records, requests)}
+    return {**report, "requests": due_requests.summarize_erasure_requests(records, requests)}
 
 
 def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
@@ -86,7 +86,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
     a scan found a person. StopRequested ends it at once.
     """
     from sluice.erasure import physical
-    from sluice.lake.report import take_table_turns
+    from sluice.lake.flow_report import take_table_turns
     from sluice.runs.execution import stages
 
     parts: dict[str, Callable[[], list[FlowReport]]] = {
@@ -115,7 +115,7 @@ def scan_and_certify_requests(
     records = workspace.records
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    found = due.find_due_requests(records, datetime.now(UTC), asked)
+    found = due_requests.find_due_requests(records, datetime.now(UTC), asked)
     for request in found.again:
         if not vault.has_vault_entry(records, request):
             requests.add_request_event(records, request, request_events.NOT_SCANNED, "its identifiers are not kept any more")
@@ -133,7 +133,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     from sluice.erasure import request_events, request_record, vault
     from sluice.erasure.proof import certificate, chain
     from sluice.erasure.proof.sought import hint_at_near_spellings
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
 
     records = workspace.records
     reports = {request: FlowReport(flow=request_events.name_erasure_flow(request), layer=ERASE.name) for request in ids}
@@ -175,7 +175,7 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
 def needs_no_spark_to_erase(workspace: Workspace) -> bool:
     """Whether there is no request, no source whose rows grow too old, and no catalog to tell: only Spark does these."""
     return not (
-        due.find_due_requests(workspace.records, datetime.now(UTC)).now
+        due_requests.find_due_requests(workspace.records, datetime.now(UTC)).now
         or searched_tables.has_unseen_request_rows(workspace.settings, workspace.graph)
         or any(source.keep_for for source in workspace.graph.sources.values())
         or workspace.settings.catalog
@@ -188,8 +188,8 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
     """
     from sluice.erasure import aging, propagation
-    from sluice.erasure.steps.erasing import NotFollowed
-    from sluice.lake.report import FlowReport, FlowsFailed
+    from sluice.erasure.steps.erasure_step import NotFollowed
+    from sluice.lake.flow_report import FlowReport, FlowsFailed
     from sluice.runs.execution.layers import run_layers_above_bronze
 
     workspace = workspace.as_increment()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.erasure import canary, ledger, request_events, request_record, requests, vault
+from sluice.erasure import canary, erasure_ledger, request_events, request_record, requests, vault
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
@@ -80,7 +80,7 @@ def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: C
     """A list that lost its last commit does not know a request that is begun: the ledger does."""
     records, name = workspace.records, request.request
     return bool(request.subjects) and (
-        name in listed or not vault.has_vault_entry(records, name) or name in ledger.list_begun_requests(records)
+        name in listed or not vault.has_vault_entry(records, name) or name in erasure_ledger.list_begun_requests(records)
     )
 
 

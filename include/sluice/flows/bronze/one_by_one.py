@@ -24,7 +24,7 @@ from sluice.ingest import schema_evolution
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.lake import commits, table_frames
 from sluice.lake.commits import Transaction
-from sluice.lake.report import FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_states import QUARANTINED
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import UsageError
-from sluice.lake.python_values import collect_rows_with_texts
+from sluice.lake.arrow_to_python import collect_rows_with_texts
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE
 

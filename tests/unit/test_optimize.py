@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from sluice import upkeep
+from sluice import optimize
 from sluice.errors import SluiceError
 from sluice.lake import file_rewrites, file_statistics, small_writes
 from sluice.lake.commit_history import has_new_data
@@ -238,11 +238,11 @@ def test_of_a_table_beside_another_only_the_small_files_are_written_anew(tmp_pat
     good, rows = max(file_statistics.list_data_files(path), key=lambda one: one.size).path, read_rows(path)
     conf = SimpleNamespace(get=lambda name, other: None)
     workspace: Any = SimpleNamespace(session=SimpleNamespace(conf=conf), mark_next_commits=lambda *said: None)
-    report = upkeep.optimize_table_beside(workspace, "t_quarantine", path)
+    report = optimize.optimize_table_beside(workspace, "t_quarantine", path)
     assert report.decision and "50 of 51 files, " in report.decision, report.decision
     assert report.committed and report.notes == ["50 files > 1"] and read_rows(path) == rows
     assert good in {one.path for one in file_statistics.list_data_files(path)}
-    again = upkeep.optimize_table_beside(workspace, "t_quarantine", path)
+    again = optimize.optimize_table_beside(workspace, "t_quarantine", path)
     assert not again.committed and again.decision == "no: no data came since the last rewrite"
 
 

@@ -24,7 +24,7 @@ from sluice.flows import plans
 from sluice.flows.plans import find_unrepeatable_call
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import null_safe_equality
-from sluice.lake import table_frames, tables
+from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, treatments
 from sluice.quality import verdicts
@@ -106,7 +106,7 @@ def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[
     """Selects rows of these deliveries. A few numbers stand in the condition, which needs no Spark job; thousands would be slow to plan."""
     if len(numbers) <= _FEW:
         return rows.where(F.col("_delivery").isin(list(numbers)))
-    chosen = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+    chosen = table_creation.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
     return rows.join(F.broadcast(chosen), "_delivery", "left_semi")
 
 

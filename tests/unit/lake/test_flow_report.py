@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import LeaseLost, SluiceError, StopRequested
-from sluice.lake.report import FlowReport, FlowsFailed, take_table_turns
+from sluice.lake.flow_report import FlowReport, FlowsFailed, take_table_turns
 
 
 @pytest.mark.parametrize("end", [LeaseLost("the lease is lost"), StopRequested("stopped on request")])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sluice.column_origins import TableOrigins
 from sluice.declare.assembly.graph import Graph
-from sluice.runs.status.column_lineage import list_column_uses
+from sluice.runs.status.column_lineage_record import list_column_uses
 
 WIDTH, HEIGHT = 190, 62
 """The size of a node, in units of the picture."""

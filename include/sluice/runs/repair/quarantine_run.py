@@ -16,7 +16,7 @@ from sluice.runs.execution import clones
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.lake.report import FlowReport
+    from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
     from sluice.quality.quarantine import QuarantinedRow
 
@@ -101,7 +101,7 @@ def _run_on_quarantine(
 ) -> dict[str, Any]:
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.quarantine import settlement
-        from sluice.lake.report import FlowReport, FlowsFailed
+        from sluice.lake.flow_report import FlowReport, FlowsFailed
         from sluice.runs.execution import parallel_flows
 
         settlement.finish_interrupted_journals(workspace)

@@ -7,7 +7,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, find_nearest_name, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantine
-from sluice.runs import ledger
+from sluice.runs import run_ledger
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 
@@ -32,7 +32,7 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
     records = PipelineRecords.of_known(settings, pipeline)
     present = _list_tables_in_lake(records)
     if wanted in present:
-        return records, wanted, ledger.find_table_path(records, wanted)
+        return records, wanted, run_ledger.find_table_path(records, wanted)
     kept = _locate_change_logs(records)
     if wanted in kept and delta_log.is_delta_table(kept[wanted]):
         return records, wanted, kept[wanted]
@@ -74,7 +74,7 @@ def find_replacing_sources(records: PipelineRecords) -> frozenset[str]:
 
 def _list_tables_in_lake(records: PipelineRecords) -> set[str]:
     """The existing tables, by their names in SQL."""
-    return {ledger.sql_name(row) for row in ledger.list_pipeline_tables(records)}
+    return {run_ledger.sql_name(row) for row in run_ledger.list_pipeline_tables(records)}
 
 
 def _locate_change_logs(records: PipelineRecords) -> dict[str, str]:

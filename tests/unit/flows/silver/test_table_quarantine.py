@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.flows.silver.aside import _flag_rows_judged_again
-from sluice.lake import tables
+from sluice.flows.silver.table_quarantine import _flag_rows_judged_again
+from sluice.lake import table_creation
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ def test_keys_that_differ_by_microseconds_are_two_and_rows_of_earlier_versions_a
     at = "2026-11-20T10:00:00"
     texts = [f"{at}.123456Z", f"{at}.123789Z", f"{at}.123Z", f"{at}.124Z", f"{at}.500000Z"]
     made = [(1, number, f'{{"id":1,"at":"{text}","other":"{at}.123Z"}}') for number, text in enumerate(texts)]
-    present = tables.make_inline_frame(spark, made, "_delivery BIGINT, _row BIGINT, made STRING")
-    positions = tables.make_inline_frame(spark, [row[:2] for row in made], "_delivery BIGINT, _row BIGINT")
+    present = table_creation.make_inline_frame(spark, made, "_delivery BIGINT, _row BIGINT, made STRING")
+    positions = table_creation.make_inline_frame(spark, [row[:2] for row in made], "_delivery BIGINT, _row BIGINT")
     keys = spark.sql(f"SELECT 1L AS id, explode(array(TIMESTAMP '{at}.123456Z', TIMESTAMP '{at}.500Z')) AS at")
     flagged = _flag_rows_judged_again(present, positions, positions.limit(0), keys)
     found = {row._row: row[quarantine.JUDGED_AGAIN] for row in flagged.collect()}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.delivery_rows import FILE_STATE
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import COLUMNS, CONTENT, NO_FILES, LastSeenFile, Marks, SeenFiles
 from sluice.ingest.files.paths import find_delivery_date
@@ -63,13 +63,13 @@ class KnownFiles:
 
     @cached_property
     def _read_files(self) -> set[tuple[str, str]]:
-        found = ledger.read_delivery_ledger_columns(self.outcomes, ["source", "file", "state"])
+        found = delivery_tables.read_delivery_ledger_columns(self.outcomes, ["source", "file", "state"])
         rows = zip(*(found[name].to_pylist() for name in ("source", "file", "state")), strict=True)
         return {(source, file) for source, file, state in rows if state not in _NOT_READ}
 
     @cached_property
     def _missed(self) -> set[int]:
-        return ledger.find_deliveries_in_state(self.outcomes, MISSED)
+        return delivery_tables.find_deliveries_in_state(self.outcomes, MISSED)
 
 
 def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
@@ -93,7 +93,7 @@ def _read_rows_by_source(deliveries: str) -> tuple[pa.Table, dict[str, list[npt.
     numbers: dict[str, list[npt.NDArray[np.int64]]] = {}
     devices: _Latest = {}
     read = 0
-    for batch in ledger.read_delivery_ledger_batches(deliveries, _READ):
+    for batch in delivery_tables.read_delivery_ledger_batches(deliveries, _READ):
         said = {name: batch[name] for name in batch.column_names}
         said["event"], said["modified"] = batch["event"].dictionary_encode(), batch["modified_at"].cast(pa.int64())
         for name, column in chunks.items():
@@ -121,8 +121,8 @@ def read_current_deliveries(path: str) -> list[dict[str, Any]]:
 
     If a file was rewritten or returned, the row of its last delivery gets the new values; rows that only record this are left out.
     """
-    found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(path)
-    rows = ledger.sort_deliveries_by_number(found)
+    found: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(path)
+    rows = delivery_tables.sort_deliveries_by_number(found)
     carry_current_content(rows, FILE_STATE)
     return [row for row in rows if row["event"] not in SAME_DELIVERY]
 

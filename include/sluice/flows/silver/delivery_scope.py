@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.lake.workspace import Workspace
 from sluice.record_states import INGESTED
 
@@ -48,8 +48,10 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
     if not touched:
         return DeliveryScope()
     files = {file for _, file, _ in touched}
-    of_files = [outcome for outcome in ledger.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files]
-    live = ledger.select_live_deliveries(of_files, source.replaces_files)
+    of_files = [
+        outcome for outcome in delivery_tables.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files
+    ]
+    live = delivery_tables.select_live_deliveries(of_files, source.replaces_files)
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
     # If a delivery that counted does not any more, for whatever reason, an earlier one of its file counts again.
     once = {outcome.delivery for outcome in of_files if outcome.was_ingested}
@@ -58,7 +60,7 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
     return DeliveryScope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
-def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.DeliveryOutcome]:
+def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[delivery_tables.DeliveryOutcome]:
     """Returns the outcome of each delivery that feeds a source's bronze table. Files of two sources with the same name are kept apart.
 
     Reads without Spark, whose jobs would take longer than the reading.
@@ -66,7 +68,7 @@ def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.D
     return [
         replace(outcome, file=f"{one.name}/{outcome.file}")
         for one in feeding_sources(workspace, source)
-        for outcome in ledger.read_source_outcomes(workspace.outcomes, one.name)
+        for outcome in delivery_tables.read_source_outcomes(workspace.outcomes, one.name)
     ]
 
 
@@ -88,10 +90,10 @@ def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterabl
     numbers = None if of_files_with is None else set(of_files_with)
     found: set[int] = set()
     for one in feeding_sources(workspace, source):
-        outcomes = ledger.read_source_outcomes(workspace.outcomes, one.name)
+        outcomes = delivery_tables.read_source_outcomes(workspace.outcomes, one.name)
         if numbers is not None:
             files = {outcome.file for outcome in outcomes if outcome.delivery in numbers}
             outcomes = [outcome for outcome in outcomes if outcome.file in files]
         with_rows = {outcome.delivery for outcome in outcomes if outcome.had_rows}
-        found |= ledger.select_live_deliveries(outcomes, one.replaces_files) & with_rows
+        found |= delivery_tables.select_live_deliveries(outcomes, one.replaces_files) & with_rows
     return sorted(found)

@@ -21,9 +21,9 @@ from sluice.declare.quoting import quote_identifier
 from sluice.lake import commit_marks, deletion_vectors, file_rewrites, log, log_files, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_statistics import PartitionFiles
+from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
-from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import Location, locate, open_to_read

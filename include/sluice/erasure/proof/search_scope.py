@@ -17,7 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof.table_clocks import find_table_clocks
-from sluice.ingest.deliveries import known
+from sluice.ingest.deliveries import known_files
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
@@ -59,7 +59,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
 def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     """Landing folders that do not exist although they should have files."""
     records = graph.records(settings)
-    landing, found = records.landing, known.read_known_files(records.delivery_ledger)
+    landing, found = records.landing, known_files.read_known_files(records.delivery_ledger)
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 
