@@ -17,6 +17,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
 from sluice.printable import count_noun, format_size
@@ -62,7 +63,7 @@ def reset_checkpoint(
     declared = books.graph[table]
     _refuse_stateful_stream(pipeline, declared)
     flow, folder = books.checkpoints(declared)
-    memory = checkpoints.read_flow_memory(folder, flow)
+    memory = read_flow_memory(folder, flow)
     if memory is None:
         _print_reset_outcome(
             {"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run reads everything anyway.", as_json

@@ -14,6 +14,7 @@ from datetime import datetime
 from sluice import session
 from sluice.delta_log import LOG, split_commit_lines
 from sluice.erasure.steps.erasure_step import ErasureStep
+from sluice.flows.progress.flow_memory import load_flow_memory
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_locations
 from sluice.lake.log import read_table_retention
@@ -147,10 +148,10 @@ def _find_abandoned_checkpoints(root: Location) -> Iterator[Location]:
     """The folders below a flow's own folder that its flow.json does not name."""
     for flow in sorted(path for path in root.glob("*") if path.is_dir()):
         try:
-            memory = json.loads((flow / "flow.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            memory = {}
-        identity = None if memory.get("reset") else memory.get("identity")
+            memory = load_flow_memory(flow)
+        except ValueError:
+            memory = None
+        identity = None if memory is None or memory.reset else memory.identity
         yield from (path for path in sorted(flow.iterdir()) if path.is_dir() and path.name != identity)
 
 

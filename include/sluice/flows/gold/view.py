@@ -22,14 +22,12 @@ from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, TakenVersions
 from sluice.flows.progress.checkpoints import (
     TRANSFORM,
-    has_probe_rules,
     open_checkpoint,
-    read_flow_memory,
-    read_followed_versions,
     reason_to_rebase,
     record_followed_versions,
     record_probe,
 )
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.writing import targets
 from sluice.lake import batch_sizes, log
@@ -81,15 +79,13 @@ def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[st
     """
     flow, paths = workspace.graph.flow_name(view), workspace.streamed_tables(view)
     folder, identities = workspace.checkpoints(flow), {name: log.read_table_id(path) for name, path in paths.items()}
-    memory = read_flow_memory(folder, flow) or {}
+    memory = read_flow_memory(folder, flow)
     # The rest of the mark follows from the declaration and from the inputs' columns.
-    marks = str(memory.get("fingerprint") or "")
-    if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
+    if memory is None or not memory.fingerprint.startswith(compute_declaration_fingerprint(view)):
         return False
-    if not has_probe_rules(memory, PROBE_RULES):
+    if memory.probe_rules != PROBE_RULES or reason_to_rebase(folder, flow, identities, memory.fingerprint):
         return False
-    followed = read_followed_versions(memory)
-    return not stream_starts.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths, followed, known)
+    return not stream_starts.has_unread_changes(str(memory.checkpoint), identities, paths, memory.followed, known)
 
 
 def _find_merged_keys(workspace: Workspace, view: AnyView, inputs: Mapping[str, DataFrame]) -> dict[str, MergedKeys]:

@@ -19,6 +19,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.delta_log import LOG, split_commit_lines
 from sluice.flows.progress import batches, checkpoints
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.lake import commit_history, log
 from sluice.lake.commit_history import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.lake.log import read_table_retention
@@ -62,27 +63,25 @@ class FlowProgress:
 
 def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     """Returns a flow's progress from the folder of its checkpoints, or None if it has none. Raises UsageError for another flow's folder."""
-    memory = checkpoints.read_flow_memory(folder, flow)
+    memory = read_flow_memory(folder, flow)
     if memory is None:
         return None
-    identity, inputs = str(memory["identity"]), memory.get("inputs")
-    checkpoint = locate(folder) / identity
-    tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
+    checkpoint = memory.checkpoint
     begun, done = batches.list_batch_numbers(checkpoint / "offsets"), batches.list_batch_numbers(checkpoint / "commits")
     last = max(done, default=None)
-    streamed = read_stream_positions(str(checkpoint), last, tables) if last is not None and last in begun else {}
-    reached = move_past_followed(streamed, checkpoints.read_followed_versions(memory))
+    streamed = read_stream_positions(str(checkpoint), last, memory.inputs) if last is not None and last in begun else {}
+    reached = move_past_followed(streamed, memory.followed)
     finished = _modification_time(checkpoint / "commits" / str(last)) if last is not None else None
     return FlowProgress(
         flow=flow,
-        identity=identity,
-        reason=str(memory["reason"]) if memory.get("reason") else None,
-        made_at=_modification_time(checkpoint / "metadata") or _modification_time(locate(folder) / "flow.json"),
+        identity=memory.identity,
+        reason=memory.reason,
+        made_at=_modification_time(checkpoint / "metadata") or _modification_time(memory.file),
         batch=last,
-        finished_at=finished if reached == streamed else _modification_time(locate(folder) / "flow.json"),
+        finished_at=finished if reached == streamed else _modification_time(memory.file),
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
         positions=reached,
-        tables=tables,
+        tables=memory.inputs,
     )
 
 
@@ -232,20 +231,19 @@ def find_lagging_flows_at(paths: FlowPaths, graph: Graph, now: datetime) -> dict
 
 def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
     """Returns, by input, the first version that a flow has yet to take, and whether it was reading the whole table and did not finish."""
-    memory = checkpoints.read_flow_memory(folder, flow)
-    if memory is None or memory.get("reset"):
+    memory = read_flow_memory(folder, flow)
+    if memory is None or memory.reset:
         return {}  # it starts anew, from its inputs as they are then
-    checkpoint, inputs = locate(folder) / str(memory["identity"]), memory.get("inputs")
+    checkpoint = memory.checkpoint
     if batches.find_checkpoint_damage(checkpoint):
         return {}  # likewise
-    tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
     done = bool(batches.list_batch_numbers(checkpoint / "commits"))
     unread = (
-        batches.read_first_unread_versions(str(checkpoint), tables)
+        batches.read_first_unread_versions(str(checkpoint), memory.inputs)
         if done
-        else {name: end + 1 for name, end in batches.read_batch_end_versions(str(checkpoint), 0, tables).items()}
+        else {name: end + 1 for name, end in batches.read_batch_end_versions(str(checkpoint), 0, memory.inputs).items()}
     )
-    followed = checkpoints.read_followed_versions(memory)
+    followed = memory.followed
     return {
         name: (max(version, followed.get(name, -1) + 1), not done and name not in followed) for name, version in unread.items()
     }

@@ -7,7 +7,7 @@ made from now on would get other keys and texts than those that are there, so th
 from __future__ import annotations
 
 from sluice import delta_log
-from sluice.flows.progress import checkpoints
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.lake import log
 
 
@@ -16,7 +16,8 @@ def reason_if_retyped(folder: str, flow: str, source: str, path: str) -> str | N
 
     A flow of an earlier Sluice has recorded no types, and then nothing is known. path: the bronze table's.
     """
-    _, types = checkpoints.read_recorded_types(checkpoints.read_flow_memory(folder, flow))
+    memory = read_flow_memory(folder, flow)
+    types = memory.read_types.columns if memory is not None else {}
     if not types or not delta_log.is_delta_table(path):
         return None
     there = log.read_column_types(path)

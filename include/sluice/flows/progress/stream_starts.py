@@ -22,6 +22,7 @@ from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.delta_log import LOG
 from sluice.errors import SluiceError
 from sluice.flows.progress import batches, checkpoints, positions
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.positions import StreamChangesLost, StreamPosition
 from sluice.lake import commit_history, log
 from sluice.locations import locate
@@ -206,15 +207,15 @@ def find_stream_break(
 
     target: the path of its table. find_path: returns the path of an input.
     """
-    why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
-    if memory is None or (why == checkpoints.FIRST and not batches.has_begun_batch(locate(folder) / str(memory["identity"]))):
+    why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), read_flow_memory(folder, flow)
+    if memory is None or (why == checkpoints.FIRST and not batches.has_begun_batch(memory.checkpoint)):
         state = log.read_table_state(target)
         return checkpoints.LOST_CHECKPOINT if state is not None and state.rows != 0 else None
     if why is not None:
         return None if why in (*_OVER, checkpoints.FIRST) else why
     if not delta_log.is_delta_table(target):
         return checkpoints.GONE
-    for name, version in batches.read_first_unread_versions(str(locate(folder) / str(memory["identity"])), inputs).items():
+    for name, version in batches.read_first_unread_versions(str(memory.checkpoint), inputs).items():
         if any(
             commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, find_path)
         ):

@@ -14,7 +14,8 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.ingest.source import Source
 from sluice.flows import plans
 from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
-from sluice.flows.progress import checkpoints
+from sluice.flows.progress.checkpoints import record_read_types
+from sluice.flows.progress.flow_memory import ReadTypes, read_flow_memory
 from sluice.flows.silver.judged_rows import AnyTable, transform_source_rows
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
@@ -31,10 +32,11 @@ def record_read_columns(workspace: Workspace, table: AnyTable, source: Source) -
     folder, types = workspace.checkpoints(flow), log.read_column_types(path)
     known = json.dumps([compute_declaration_fingerprint(table), types], sort_keys=True)
     mark = hashlib.sha256(known.encode()).hexdigest()
-    if checkpoints.read_recorded_types(checkpoints.read_flow_memory(folder, flow))[0] != mark:
+    memory = read_flow_memory(folder, flow)
+    if memory is None or memory.read_types.mark != mark:
         bronze = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, path))
         read = _find_read_columns(workspace, table, bronze.schema)
-        checkpoints.record_read_types(folder, flow, mark, {name: types[name] for name in sorted(read) if name in types})
+        record_read_types(folder, flow, ReadTypes(mark, {name: types[name] for name in sorted(read) if name in types}))
 
 
 def _find_read_columns(workspace: Workspace, table: AnyTable, bronze: StructType) -> set[str]:

@@ -16,6 +16,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, positions, stream_starts
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
 from sluice.flows.progress.read_types import reason_if_retyped
@@ -121,11 +122,11 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
     """
     there = view.over(name for name in view.reads if delta_log.is_delta_table(books.path(name)))
     name, folder = books.checkpoints(view)
-    memory = checkpoints.read_flow_memory(folder, name) or {}
-    code, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(view)
+    memory = read_flow_memory(folder, name)
+    code, digits = memory.fingerprint if memory is not None else "", compute_declaration_fingerprint(view)
     rest = code.removeprefix(digits) if code.startswith(digits) else ""
     flow = _read_checkpoint_standing(books, there or view, digits + rest)
-    return _start_anew_without_table(books, replace(flow, unbounded=checkpoints.read_unbounded_inputs(memory)))
+    return _start_anew_without_table(books, replace(flow, unbounded=memory.unbounded if memory is not None else ()))
 
 
 def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:

@@ -14,7 +14,8 @@ from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.flows.bronze import accounting
-from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
+from sluice.flows.progress.checkpoints import open_checkpoint
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.lake import log
@@ -119,7 +120,8 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
         (row["delivery"], row["file"])
         for row in delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(workspace.deliveries))
     ] == [(1, "x"), (2, "y")]
-    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == accounting.LEDGER_LOST_COMMITS
+    memory = read_flow_memory(workspace.checkpoints(flow), flow)
+    assert memory is not None and memory.reset == accounting.LEDGER_LOST_COMMITS
     delivery_tables.append_delivery_ledger_rows(
         workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], delivery_tables.OUTCOMES, "r1"
     )

@@ -25,6 +25,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
 from sluice.flows.progress import checkpoints, stream_starts
+from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import known_files
 from sluice.lake import commit_history, log
@@ -108,9 +109,9 @@ def reasons(settings: Settings) -> dict[str, str]:
     """By flow, why it starts again, if it was made to."""
     found = {}
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
-        memory = checkpoints.read_flow_memory(PipelineRecords(settings, "ward").checkpoints(flow), flow)
-        if memory and memory.get("reset"):
-            found[flow.removeprefix("bronze_").removeprefix(f"{LAYER}_")] = str(memory["reset"])
+        memory = read_flow_memory(PipelineRecords(settings, "ward").checkpoints(flow), flow)
+        if memory is not None and memory.reset:
+            found[flow.removeprefix("bronze_").removeprefix(f"{LAYER}_")] = memory.reset
     return found
 
 
