@@ -31,7 +31,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE
 from sluice.record_tables import create_record_table, has_many_small_files, join_small_files
 from sluice.runs.failures import describe_error_without_values
-from sluice.runs.lease import lock
+from sluice.runs.lease.lock import LeaseRequest, hold_lease_in_folder
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def autoload_to_table(
     session = autoload_target.open_sibling_session(caller)
     run = uuid.uuid4().hex[:12]
     with ExitStack() as stack:
-        what, remedy = f"The checkpoint directory {folder}", "Wait for it (awaitTermination), then call again."
-        stack.enter_context(lock.hold_lease_in_folder(folder, session, run, 0, what, remedy))
+        request = LeaseRequest(run, f"The checkpoint directory {folder}", "Wait for it (awaitTermination), then call again.")
+        stack.enter_context(hold_lease_in_folder(folder, session, request))
         purpose, workspace = _prepare_ingestion(session, run, source, data, folder, target)
         return Autoload(workspace, source, target.said, purpose.first_delivery, stack.pop_all())
 

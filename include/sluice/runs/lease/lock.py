@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from sluice.own_records import DRIVER_LOCK, JVM_LOCK, LAKE_DESCRIPTION, LEASE_DE
 from sluice.pipeline_records import LAKE_FORMAT, PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
+from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.store_lease import hold_store_lease
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.trial import require_able_store
@@ -39,6 +41,31 @@ _LOCKED_TO_THE_END: list[IO[bytes]] = []
 _REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it again."
 
 
+@dataclass(frozen=True)
+class LeaseRequest:
+    """What a process that wants a lease is called, and what it does while another one has it.
+
+    run, kept_running, stage: as of `LeaseHolder`. what: whose lease it is, such as "Pipeline 'gym'". remedy: what to do while it is held.
+    pipeline: its name, if it has one. wait: how many seconds to wait for it. in_vain: whether waiting for a holder is useless.
+    """
+
+    run: str
+    what: str
+    remedy: str
+    pipeline: str | None = None
+    wait: float = 0.0
+    kept_running: bool = False
+    stage: str | None = None
+    in_vain: Callable[[LeaseHolder], bool] = lambda found: False
+
+    def describe_holder(self, folder: Location, found: LeaseHolder | None) -> str:
+        """The message for this process if it does not get the lease. found: the holder, if it has described itself."""
+        if found is None:
+            process = holder.find_locking_process(folder)
+            return f"{self.what} is being written by another job{f' (process {process} of this host)' if process else ''}. {self.remedy}"
+        return found.held(self.what, self.pipeline) if found.kept_running else f"{found.held(self.what)} {self.remedy}"
+
+
 @contextmanager
 def hold_writer_lease(
     records: PipelineRecords, session: SparkSession, run: str, wait: float, kept_running: bool = False, stage: str | None = None
@@ -49,30 +76,35 @@ def hold_writer_lease(
 
     Raises LeaseHeld, which says who holds it, and StopRequested if somebody asks this run to stop while it waits.
     """
-    remedy = "Run again when it has ended, or give --wait SECONDS."
 
-    def in_vain(found: holder.LeaseHolder) -> bool:
+    def in_vain(found: LeaseHolder) -> bool:
         if records.stop_request(run).exists():
             raise StopRequested("stopped on request, before the lease was free; nothing was done")
         return found.kept_running and not records.stop_request(found.run).exists()
 
+    remedy = "Run again when it has ended, or give --wait SECONDS."
+    what = f"Pipeline '{records.pipeline}'"
+    with _hold_lease_of_pipeline(
+        records, session, LeaseRequest(run, what, remedy, records.pipeline, wait, kept_running, stage, in_vain)
+    ):
+        yield
+
+
+@contextmanager
+def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) -> Iterator[None]:
+    """Holds a pipeline's lease with the same operating system locks as a job. run: what others see as its holder.
+
+    Raises LeaseHeld at once if it is held, with the remedy.
+    """
+    with _hold_lease_of_pipeline(records, None, LeaseRequest(run, f"Pipeline '{records.pipeline}'", remedy, records.pipeline)):
+        yield
+
+
+@contextmanager
+def _hold_lease_of_pipeline(records: PipelineRecords, session: SparkSession | None, request: LeaseRequest) -> Iterator[None]:
     with ExitStack() as held:
         for folder, also_guarded in _prepare_lease_folders(records).items():
-            held.enter_context(
-                hold_lease_in_folder(
-                    folder,
-                    session,
-                    run,
-                    wait,
-                    f"Pipeline '{records.pipeline}'",
-                    remedy,
-                    records.pipeline,
-                    in_vain,
-                    kept_running,
-                    stage,
-                    also_guarded,
-                )
-            )
+            held.enter_context(hold_lease_in_folder(folder, session, request, also_guarded))
         yield
 
 
@@ -99,50 +131,55 @@ def _prepare_lease_folders(records: PipelineRecords) -> dict[Location, tuple[str
 
 @contextmanager
 def hold_lease_in_folder(
-    folder: Location,
-    session: SparkSession,
-    run: str,
-    wait: float,
-    what: str,
-    remedy: str,
-    pipeline: str | None = None,
-    in_vain: Callable[[holder.LeaseHolder], bool] = lambda found: False,
-    kept_running: bool = False,
-    stage: str | None = None,
-    also_guarded: Sequence[str] = (),
+    folder: Location, session: SparkSession | None, request: LeaseRequest, also_guarded: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Holds the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether waiting for a holder is useless.
+    """Holds the lease whose lock files lie in the folder. session: of the JVM that commits for this process; None if none does.
 
     also_guarded: as for `hold_store_lease`.
 
-    Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
+    Raises LeaseHeld, and what `in_vain` raises.
     """
-    jvm: Any = session._jvm
-    number = int(jvm.java.lang.ProcessHandle.current().pid())
+    jvm: Any = session._jvm if session is not None else None
+    number = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm is not None else None
+    describe_holder = partial(request.describe_holder, folder)
     if isinstance(folder, StoreLocation):
-        mine = holder.describe_this_holder(run, kept_running, stage, number)
+        mine = holder.describe_this_holder(request.run, request.kept_running, request.stage, number)
         take_over = partial(_take_over_tables, folder.parent, session=session)
-        describe = partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=pipeline)
-        with hold_store_lease(folder, mine, wait, take_over, describe, in_vain, jvm, also_guarded=also_guarded):
+        with hold_store_lease(
+            folder, mine, request.wait, take_over, describe_holder, request.in_vain, jvm, also_guarded=also_guarded
+        ):
             yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        _open_driver_lock(folder, jvm) as of_driver,
-        closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK.name), "rw")) as of_jvm,
-    ):
-        until = time.monotonic() + wait
-        # This process's own lock first: its holder waits only for the other lock, so two waiting processes do not block each other.
-        while not (_try_lock_of_this_process(of_driver) and _try_jvm_lock(of_jvm)):
+    with _open_lock_files(folder, jvm) as try_locks:
+        until = time.monotonic() + request.wait
+        while not try_locks():
             found = holder.find_living_holder(folder)
-            if time.monotonic() >= until or (found is not None and in_vain(found)):
-                raise LeaseHeld(_describe_held_lease(folder, found, what, remedy, pipeline))
+            if time.monotonic() >= until or (found is not None and request.in_vain(found)):
+                raise LeaseHeld(describe_holder(found))
             time.sleep(_LOOK_AGAIN)
-        mine = holder.write_lease_description(folder, run, kept_running, stage, number)
+        mine = holder.write_lease_description(folder, request.run, request.kept_running, request.stage, number)
         try:
             yield
         finally:
             holder.write_lease_end(folder, mine)
+
+
+@contextmanager
+def _open_lock_files(folder: Location, jvm: Any) -> Iterator[Callable[[], bool]]:
+    """Opens both lock files. Yields what tries to take both locks; without a JVM this process takes both itself.
+
+    This process's own lock comes first: its holder waits only for the other lock, so two waiting processes do not block each other.
+    """
+    if jvm is None:
+        with (folder / DRIVER_LOCK.name).open("a+b") as of_driver, (folder / JVM_LOCK.name).open("a+b") as of_both:
+            yield lambda: _try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_both)
+        return
+    with (
+        _open_driver_lock(folder, jvm) as of_driver,
+        closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK.name), "rw")) as of_jvm,
+    ):
+        yield lambda: _try_lock_of_this_process(of_driver) and _try_jvm_lock(of_jvm)
 
 
 @contextmanager
@@ -169,13 +206,6 @@ def _take_over_tables(root: Location, epoch: int, session: SparkSession | None) 
     commit_epoch_to_tables(root, epoch, session)
 
 
-def _describe_held_lease(folder: Location, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
-    if found is None:
-        process = holder.find_locking_process(folder)
-        return f"{what} is being written by another job{f' (process {process} of this host)' if process else ''}. {remedy}"
-    return found.held(what, pipeline) if found.kept_running else f"{found.held(what)} {remedy}"
-
-
 def _try_jvm_lock(file: Any) -> bool:
     from py4j.protocol import Py4JJavaError
 
@@ -194,39 +224,6 @@ def _try_lock_of_this_process(file: IO[bytes]) -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) -> Iterator[None]:
-    """Holds a pipeline's lease with the same operating system locks as a job. run: what others see as its holder.
-
-    Raises LeaseHeld at once if it is held, with the remedy.
-    """
-    what = f"Pipeline '{records.pipeline}'"
-    with ExitStack() as held:
-        for folder, also_guarded in _prepare_lease_folders(records).items():
-            describe = partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=records.pipeline)
-            held.enter_context(_hold_without_spark(folder, run, describe, also_guarded))
-        yield
-
-
-@contextmanager
-def _hold_without_spark(
-    folder: Location, run: str, describe: Callable[[holder.LeaseHolder | None], str], also_guarded: Sequence[str]
-) -> Iterator[None]:
-    if isinstance(folder, StoreLocation):
-        take_over = partial(_take_over_tables, folder.parent, session=None)
-        with hold_store_lease(folder, holder.describe_this_holder(run), 0, take_over, describe, also_guarded=also_guarded):
-            yield
-        return
-    with (folder / DRIVER_LOCK.name).open("a+b") as of_driver, (folder / JVM_LOCK.name).open("a+b") as of_jvm:
-        if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
-            raise LeaseHeld(describe(holder.find_living_holder(folder)))
-        mine = holder.write_lease_description(folder, run)
-        try:
-            yield
-        finally:
-            holder.write_lease_end(folder, mine)
 
 
 def _lock_whole_file(file: IO[bytes]) -> None:

@@ -55,7 +55,7 @@ def hold_store_lease(
     """Holds the lease whose object lies in the folder. It guards all tables below the folder's parent.
 
     mine: describes this process. wait: how many seconds to wait for a holder that renews its lease; for a silent one it waits until it can
-    take over. describe: makes the message for a process that does not get it. in_vain: as in `lock`. jvm: py4j's view of the JVM that commits
+    take over. describe: makes the message for a process that does not get it. in_vain: as of `LeaseRequest`. jvm: py4j's view of the JVM that commits
     for this process, if there is one. also_guarded: URLs below which this process writes only while it holds the lease; a takeover commits
     nothing there.
 

@@ -102,7 +102,7 @@ def test_a_lock_whose_holder_is_not_described_is_told_by_the_process_that_has_it
     assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
     if sys.platform == "linux":
         assert holder.find_locking_process(folder) == jvm
-        refusal = lock._describe_held_lease(folder, None, "Pipeline 'gym'", "Later.", "gym")
+        refusal = lock.LeaseRequest("r1", "Pipeline 'gym'", "Later.", "gym").describe_holder(folder, None)
         assert refusal == f"Pipeline 'gym' is being written by another job (process {jvm} of this host). Later."
 
 
