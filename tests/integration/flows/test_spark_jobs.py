@@ -53,6 +53,12 @@ def count_jobs(lake: Lakehouse, *stages: str) -> int:
     return int(scheduler.nextJobId() - before)
 
 
+def count_listeners(lake: Lakehouse) -> int:
+    """How many listeners Spark gives each of its events to."""
+    context: Any = lake.spark._jsc
+    return int(context.sc().listenerBus().listeners().size())
+
+
 LAYERS = ("bronze", "silver", "gold")
 
 
@@ -64,10 +70,12 @@ def test_a_later_increment_takes_few_jobs_a_flow_and_nothing_new_none(lake: Lake
         assert [first["operation"], second["operation"]] == ["CREATE TABLE", "SET TBLPROPERTIES"]
         assert all(one["engineInfo"].startswith("delta-rs") for one in (first, second)), "made and marked without a job"
     most = {"bronze": 2, "silver": 3, "gold": 6}
+    listeners = count_listeners(lake)
     for day in (2, 3):
         lake.land(f"sales/{day}.csv", f"id,city,amount\n1,a,{day}\n{day + 2},b,1\n")
         counted = {stage: count_jobs(lake, stage) for stage in LAYERS}
         assert {stage: jobs for stage, jobs in counted.items() if jobs > most[stage]} == {}, (day, counted)
+    assert count_listeners(lake) <= listeners, "an increment of a process that is kept running leaves nothing to tell of the next"
     assert {stage: count_jobs(lake, stage) for stage in (*LAYERS, "vacuum")} == dict.fromkeys((*LAYERS, "vacuum"), 0)
 
     opened: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,27 @@ def run_stream(
         if why:
             raise ContinuityLost(why) from cause
         raise cause from None
+    finally:
+        _remove_idle_event_bus(frame.sparkSession)
     progress = _read_batch_progress(query)
     if times is not None:
         times.streams.append(summarize_stream_progress(progress, batches_done.done))
     return progress[-1] if progress else None
+
+
+def _remove_idle_event_bus(session: SparkSession) -> None:
+    """Takes the session's bus of stream events out of Spark's bus, unless somebody listens to it.
+
+    Spark adds one for each session that starts a stream and never removes it, and gives each event to all of them: a process that is kept
+    running would pay more for each increment. No result depends on it, so a Spark of another make keeps them.
+    """
+    with suppress(Exception):
+        manager: Any = session._jsparkSession.sessionState().streamingQueryManager()
+        if len(manager.active()) or len(manager.listListeners()):
+            return
+        field = manager.getClass().getDeclaredField("listenerBus")
+        field.setAccessible(True)
+        session._jsparkSession.sparkContext().listenerBus().removeListener(field.get(manager))
 
 
 def run_with_rebase(attempt: Callable[[str | None], None], anew: str | None) -> None:
