@@ -181,7 +181,7 @@ def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
     rows = judged_rows.transform_source_rows(table, running.read_given_rows(table.reads[0]))
     judged_rows.check_table_columns(table, rows)
     verdicts.check_conditions(session(), table, rows.schema)
-    judged = verdicts.add_verdict_column(rows, table.expectations)
+    judged = judged_rows.judge_rows(running.settings, table, rows)
     stored = judged_rows.prepare_rows_for_storage(running.settings, table, judged)
     running.note_verdicts(table, judged)
     return select_winning_rows(table, judged_rows.select_accepted_rows(table, stored)).drop(*PROVENANCE)

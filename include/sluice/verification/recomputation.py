@@ -19,6 +19,7 @@ from pyspark.sql.types import DoubleType, FloatType, TimestampNTZType, Timestamp
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
+from sluice.declare.cdc import change_log
 from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.dataset import Dataset
@@ -62,6 +63,8 @@ def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | 
         table.treatments,
         f"Table '{table.name}'",
     )
+    for name in change_log.list_treated_keys(table):
+        rows = rows.where(quote_column(name).isNotNull())
     shaped = table.shape(rows) if table.shape else rows
     return shaped if only is not None else _pick_latest_per_key(table, shaped)
 

@@ -221,3 +221,15 @@ def test_a_view_that_reads_files_or_leaves_out_an_input_is_refused_in_a_test(spa
     of_one = materialized_view(reads=("latest", "heart_rate"), keys="device_id", name="of_one")(lambda latest, other: latest)
     with pytest.raises(DeclarationError, match="reads 'heart_rate' but does not use it"):
         run(of_one, latest=[(1, at(1), 80.0)], heart_rate=[(1, at(1), 80.0, "a@x")], columns={"heart_rate": READINGS.ddl or ""})
+
+
+def test_changes_whose_treated_key_is_empty_are_quarantined_and_not_the_changes_of_one_key() -> None:
+    members = auto_cdc("members", reads="people", keys="mail", sequence_by="seq", personal={"mail": treat.hmac("mail")})
+    result = run(
+        members,
+        people=[(" ", 1, "Rome"), ("", 2, "Bari"), ("a@b", 3, "Pisa"), (None, 4, "Asti")],
+        columns={"people": "mail STRING, seq BIGINT, city STRING"},
+    )
+    assert [row["city"] for row in result.rows] == ["Pisa"]
+    assert sorted(row["city"] for row in result.quarantined) == ["Asti", "Bari", "Rome"]
+    assert result.failed["known_key_and_sequence"] == 3

@@ -148,6 +148,13 @@ def find_unknown_left_out_columns(logs: Sequence[Table[Any]], feeds: Mapping[str
     return []
 
 
+def list_treated_keys(table: Table[Any]) -> list[str]:
+    """Returns the keys of a log of changes that are stored treated. A treatment may leave nothing of a value, as of a blank text."""
+    return (
+        [name for name in table.shape.columns.keys if name in table.treatments] if isinstance(table.shape, ChangeShaper) else []
+    )
+
+
 def is_truncate_log(table: Table[Any]) -> bool:
     """Whether a table is a log of truncates, which holds nothing about anybody."""
     return table.shape is shape_truncates

@@ -85,6 +85,14 @@ def feeding_sources(workspace: Workspace, source: Source) -> tuple[Source, ...]:
     return workspace.graph.feeding(source.name)
 
 
+def outdated_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int]) -> list[int]:
+    """Returns the deliveries that have rows and do not count, of the files of the given deliveries."""
+    numbers, outcomes = set(of_files_with), read_feeding_outcomes(workspace, source)
+    files = {one.file for one in outcomes if one.delivery in numbers}
+    with_rows = {one.delivery for one in outcomes if one.file in files and one.had_rows}
+    return sorted(with_rows.difference(live_deliveries(workspace, source, numbers)))
+
+
 def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int] | None = None) -> list[int]:
     """Returns the deliveries that count now and have rows: those of the given deliveries' files, or of all files."""
     numbers = None if of_files_with is None else set(of_files_with)

@@ -59,13 +59,14 @@ def plan_outranking(
     as_made: as in `select_winning_rows`. conflict: true if the old row (`old`, a struct) and a new one of its key contradict the declaration.
     """
     content, order = _list_content_columns(old), as_made or old.schema
-    wins = row_precedence(table, "new", content, new.schema, order) > row_precedence(table, "old", content, old.schema, order)
+    # Side by side both have the table's columns: a new row has NULL in those that the transform no longer gives.
+    new_order, old_order = (row_precedence(table, side, content, old.schema, order) for side in ("new", "old"))
     operation = (
         F
         .when(F.col("old").isNull(), INSERT)
         .when(F.col("new").isNull(), None)
         .when(conflict, CONFLICT)
-        .when(wins & ~_is_content_equal(old), UPDATE)
+        .when((new_order > old_order) & ~_is_content_equal(old), UPDATE)
     )
     return _select_operations(join_old_and_new(new, old, table.keys), operation, old.columns)
 

@@ -7,6 +7,8 @@ micro-batch ends.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from sluice import delta_log
+from sluice.declare.cdc import change_log
+from sluice.declare.cdc.change_log import KNOWN
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
@@ -97,17 +101,35 @@ def make_judged_rows(
     bronze = everything.where(F.col("_delivery").between(low, high))
     # A row-local transform commutes with the choice of deliveries. Made after it, the choice is not in the plan that is rebuilt.
     made = transform_source_rows(table, bronze if dated is None else bronze.where(dated))
-    rows = _select_deliveries(workspace, made, live)
-    judged_rows = verdicts.add_verdict_column(rows.select(*order_provenance_last(rows.schema).names), table.expectations)
-    return prepare_rows_for_storage(workspace.settings, table, judged_rows)
+    rows = select_deliveries(workspace, made, live)
+    judged = judge_rows(workspace.settings, table, rows.select(*order_provenance_last(rows.schema).names))
+    return prepare_rows_for_storage(workspace.settings, table, judged)
 
 
-def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+def select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
     """Selects rows of these deliveries. A few numbers stand in the condition, which needs no Spark job; thousands would be slow to plan."""
     if len(numbers) <= _FEW:
         return rows.where(F.col("_delivery").isin(list(numbers)))
     chosen = table_creation.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
     return rows.join(F.broadcast(chosen), "_delivery", "left_semi")
+
+
+def judge_rows(settings: Settings | None, table: AnyTable, rows: DataFrame) -> DataFrame:
+    """Returns a transform's rows with their verdicts. settings: as of `prepare_rows_for_storage`.
+
+    If the treatment of a change's key leaves nothing of it, the change lacks its key: the changes of different keys would be those of one.
+    """
+    judged = verdicts.add_verdict_column(rows, table.expectations)
+    keys = {f"_treated_{name}": name for name in change_log.list_treated_keys(table)}
+    if not keys:
+        return judged
+    copied = judged.withColumns({copy: quote_column(name) for copy, name in keys.items()})
+    wanted = {copy: table.treatments[name] for copy, name in keys.items()}
+    treated = treatments.apply_treatments(settings, copied, wanted, f"Table '{table.name}'")
+    unknown = functools.reduce(operator.or_, (quote_column(copy).isNull() for copy in keys))
+    failed = F.col(verdicts.FAILED_RULES)
+    extended = F.when(unknown, F.array_union(failed, F.array(F.lit(KNOWN)))).otherwise(failed)
+    return treated.withColumn(verdicts.FAILED_RULES, extended).drop(*keys)
 
 
 def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:

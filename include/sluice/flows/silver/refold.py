@@ -5,7 +5,7 @@ It leaves the flow's checkpoint alone: what the stream brings later equals what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,13 @@ from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
-from sluice.flows.silver.delivery_scope import feeding_sources, live_deliveries
+from sluice.flows.silver.delivery_scope import feeding_sources, live_deliveries, outdated_deliveries
 from sluice.flows.silver.judged_rows import (
     AnyTable,
     check_key_in_one_file,
     make_judged_rows,
     select_accepted_rows,
+    select_deliveries,
     silver_table_schema,
 )
 from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
@@ -165,11 +166,24 @@ def _find_replayed_keys(
     made = make_judged_rows(workspace, table, source, live, dated)
     today = (made.join(origin, list(PROVENANCE), "left_semi") if some else made).select(*names)
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
+    if dated is None and not some:
+        present = present.unionByName(_find_keys_of_unmoved_rows(workspace, table, source, live).select(*names))
     aside = table_frames.read_table(workspace.session, workspace.quarantine(table.name)).join(
         origin, list(PROVENANCE), "left_semi"
     )
     refused = aside.select(quarantined_key_column(target.select(*names).schema).alias("row")).select("row.*")
     return today.unionByName(present).unionByName(refused).distinct()
+
+
+def _find_keys_of_unmoved_rows(workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int]) -> DataFrame:
+    """Returns the table's rows that earlier deliveries of these deliveries' files brought.
+
+    A file that came again with an equal row did not move the table's row to its delivery, so the row is not found by that delivery.
+    """
+    outdated = outdated_deliveries(workspace, source, live)
+    low, high = (outdated[0], outdated[-1]) if outdated else (0, 0)
+    rows = table_frames.read_table(workspace.session, workspace.path(table.name)).where(F.col("_delivery").between(low, high))
+    return select_deliveries(workspace, rows, outdated)
 
 
 def _list_deliveries(origin: DataFrame) -> list[int]:

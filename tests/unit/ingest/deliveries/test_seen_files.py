@@ -82,7 +82,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
-from sluice.ingest import ledger
+from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.known_files import look_at_files
 from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
