@@ -38,7 +38,7 @@ class RunRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether its layers do no more than in any scheduled run. Which tables are verified or optimized concerns only those stages."""
+        """Whether its layers do no more than in any scheduled run. Options of `verify` and `optimize` do not count."""
         return self.mode == INCREMENT.name and not self.tables
 
     @classmethod

@@ -5,12 +5,12 @@ A new stage is an entry of `_AFTER_LAYERS`, a job script with its name, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.named_functions import NamedFunction
+from sluice.printable import join_names
 
 if TYPE_CHECKING:
     from sluice.declare.pipeline import Pipeline
@@ -209,12 +209,6 @@ def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
     raise UsageError(f"Pipeline '{pipeline.name}' has no stage '{name}'.{nearest_name_hint(name, list_stage_names(pipeline))}")
 
 
-def _list_as_words(names: Iterable[str]) -> str:
-    """The names in a sentence, as "optimize, vacuum and verify"."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
-
-
 def name_backfill_upkeep() -> str:
     """The stages that a backfill of many runs does once, in a sentence."""
-    return _list_as_words(stage.name for stage in stages_after_layers() if stage.once_in_backfill)
+    return join_names(stage.name for stage in stages_after_layers() if stage.once_in_backfill)

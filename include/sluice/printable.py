@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -46,6 +46,12 @@ def format_seconds(seconds: float) -> str:
     parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
     first = next((position for position, (number, _) in enumerate(parts) if number), 3)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
+
+
+def join_names(names: Iterable[str], word: str = "and") -> str:
+    """The names in a sentence, as "optimize, vacuum and verify". At least one."""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def count_noun(number: int, noun: str, verb: str = "", verbs: str = "") -> str:

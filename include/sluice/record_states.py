@@ -7,7 +7,7 @@ from typing import Any
 
 # The events of the deliveries table: what a row says about a file.
 
-DELIVERED, GONE, EXISTING, IGNORED, CLEANED = "delivered", "vanished", "existing", "ignored", "cleaned"
+DELIVERED, VANISHED, EXISTING, IGNORED, CLEANED = "delivered", "vanished", "existing", "ignored", "cleaned"
 REWRITTEN = "rewritten"
 """Sluice removed somebody's records from the file: its size and hash changed, but it is the same delivery as before."""
 RETURNED = "returned"
@@ -15,11 +15,11 @@ RETURNED = "returned"
 UNOPENED = "unopened"
 """The file cannot be opened or examined: it is no delivery until it can."""
 
-TAKEN = (DELIVERED, GONE)
+TAKEN = (DELIVERED, VANISHED)
 """The events that bronze flows take, and that get an outcome. The others only record facts about a file, which is not read for them."""
 SAME_DELIVERY = (REWRITTEN, RETURNED)
 """The events after which a file is the same delivery as before."""
-AWAY = (GONE, CLEANED)
+AWAY = (VANISHED, CLEANED)
 """The events after which a file does not exist."""
 
 
@@ -37,7 +37,7 @@ def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]
             last[file] = row
 
 
-# The states of deliveries: what became of each.
+# The states of deliveries: what became of each. VANISHED is a state, too.
 
 INGESTED = "ingested"
 """Its records are in bronze, and those that do not fit in quarantine."""
@@ -45,7 +45,6 @@ QUARANTINED = "quarantined"
 """The whole file is in quarantine."""
 MISSED = "missed"
 """Its file changed or went before it was read, or cannot be opened. Each run tries again."""
-VANISHED = GONE
 DISCARDED = "discarded"
 ERASED = "erased"
 LOST = "lost"
@@ -58,7 +57,7 @@ SUPERSEDED = "superseded"
 
 
 def show_delivery_state(stored: str | None) -> str:
-    """Returns how a delivery with this last outcome is shown; None: it has none. That one is superseded only the others of its file say."""
+    """Returns how a delivery with this last outcome is shown; None: it has none. Never `superseded`, which depends on the file's other deliveries."""
     return WAITING if stored in (None, LOST) else str(stored)
 
 

@@ -5,10 +5,11 @@ The trigger form, the command line, the plan and the job scripts check a run by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.printable import join_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +69,12 @@ def check_run_mode(name: str, days: Sequence[object], tables: Sequence[str], opt
     if mode.takes_days and not all(days):
         raise UsageError(f"{sentence} needs {options.days}: the first and the last day to replay.")
     if any(days) and not mode.takes_days:
-        others = _join_by_or(options.name_mode(other) for other in MODES if other.takes_days)
+        others = join_names((options.name_mode(other) for other in MODES if other.takes_days), "or")
         raise UsageError(f"{sentence} takes no days. {options.left_out.format(options.days)}, or choose {others}.")
     if mode.needs_tables and not tables:
         raise UsageError(f"{sentence} needs {options.tables}: what to make from scratch, with everything that reads it.")
     if tables and not mode.takes_tables:
-        others = _join_by_or(options.name_mode(other) for other in MODES if other.takes_tables)
+        others = join_names((options.name_mode(other) for other in MODES if other.takes_tables), "or")
         raise UsageError(
             f"{sentence} takes {mode.summary}, for all tables. {options.left_out.format(options.tables)}, or choose {others}."
         )
@@ -82,9 +83,4 @@ def check_run_mode(name: str, days: Sequence[object], tables: Sequence[str], opt
 
 def name_all_modes() -> str:
     """Returns the names of all modes, in a sentence."""
-    return _join_by_or(mode.name for mode in MODES)
-
-
-def _join_by_or(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
+    return join_names((mode.name for mode in MODES), "or")

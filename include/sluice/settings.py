@@ -46,7 +46,7 @@ def is_valid_name(text: str) -> bool:
 class Settings:
     """Where the root folders are, and which Spark. Relative paths are always relative to the checkout.
 
-    Each of ROOT_FOLDERS has a field of its name. One with the default `Path()` is beside the truth unless somebody says where.
+    Each of ROOT_FOLDERS has a field of its name. One whose default is `Path()` lies beside the truth unless a variable names another place.
     spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. executor_python: the path of
     Python where executors run, of the same version as here; by default this process's (SLUICE_EXECUTOR_PYTHON). secrets_given: a folder of
     secrets from Airflow's secret back end, for this process alone (SLUICE_SECRETS_GIVEN).

@@ -63,7 +63,7 @@ def vacuum_table(
     """Remove the files of one table that no version within its retention needs, where that is worth it. No such file, no commit.
 
     behind: the flows and clones that still need such files; as long as one is waited for, nothing is removed. at_once: as `decide_vacuum`.
-    always: in full, also where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full:
+    always: walk the whole folder even if the log names nothing to remove, since files of aborted writes are in no commit. remove_in_full:
     what does it in full; without it Delta on Spark does. now: when `behind` was found, after which no other file may have become old.
     """
     with report_table_change(name, VACUUM.name, path) as report:
@@ -105,7 +105,7 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
 
     The first commit follows the version that the inventory is of: a version that somebody else committed meanwhile, such as a restored one, may
     need the files. Raises SluiceError then, and nothing is removed.
-    A killed one has no second commit: the next finds the same files again, and those that are gone already are well.
+    If it is killed, there is no second commit: the next one finds the same files again, and ignores those that are gone.
     """
     began = datetime.now(UTC)
     kept = str(_milliseconds(inventory.keep.total_seconds()))

@@ -17,7 +17,7 @@ LEASE_WAIT_SECONDS = 300
 
 
 def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context) -> list[str]:
-    """The job's arguments as texts, but for the file of its answer. The interval is half-open, as two instants."""
+    """All arguments of a job but the file of its answer. The interval is half-open, as two instants."""
     days = asked.interval
     optional = {
         "--from": days.start.isoformat() if days else "",
@@ -42,8 +42,8 @@ def run_identity_arguments(context: Context) -> list[str]:
 
 
 def digest_job_arguments(arguments: Sequence[str], context: Context) -> str:
-    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: but for the file of the answer."""
-    # Two empty texts end it, so that the next attempt finds a driver that an earlier Sluice submitted: there the answer had its place.
+    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: all but the file of the answer."""
+    # An earlier Sluice had two more arguments here, which it left empty. They stay, so that drivers which it submitted are found.
     asked = [*(one for one in arguments if one != _attempt_of_run(context)), "", ""]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
 

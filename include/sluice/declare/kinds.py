@@ -82,8 +82,8 @@ class FlowKind(DatasetKind):
 
     choose_flow: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan_step: (books, declaration, its
     lag, the steps before, whether it is refreshed). measure_lag: gives what waits for it. measure_lag_anew: (books, declaration, its lag)
-    gives that as if it started anew. read_standing: gives its lag by its checkpoint alone. find_end_of_quiet: (declaration, an instant, what
-    gives a table's path) gives when, while nothing comes, the clock gives its flow something to do that a run of that instant has not done.
+    gives that as if it started anew. read_standing: gives its lag by its checkpoint alone. find_end_of_quiet: (declaration, the instant of a
+    run, what gives a table's path) gives the next instant at which time alone has work for its flow, if nothing new comes.
 
     Those that a kind may lack: plan_replay: (books, declaration, its lag, interval, the steps before); None: a replay reaches it as any run
     does. recompute_rows: gives by plain batch code the rows that its table should have, or None where there is nothing yet that they could

@@ -20,13 +20,13 @@ from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure.removals_by_age import record_removal_by_age
-from sluice.erasure.steps.erasure_step import Follow, NotFollowed
+from sluice.erasure.steps.erasure_step import Follow
 from sluice.erasure.steps.flows import reset_restored_views
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StageEnded
 from sluice.lake import commit_history, file_statistics, log, table_creation, table_frames
-from sluice.lake.flow_report import FlowReport, report_table_change
+from sluice.lake.flow_report import FlowReport, FlowsFailed, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
 from sluice.own_records import AGING
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
     """Deletes what is too old, for every source with `keep_for`. follow: runs the layers above bronze if anything was deleted.
 
-    now: UTC. With nothing to do there is no report and no commit. Raises NotFollowed, with all reports, if flows that had to follow
+    now: UTC. With nothing to do there is no report and no commit. Raises FlowsFailed, with all reports, if flows that had to follow
     failed; the next run goes on from there.
     """
     reports: list[FlowReport] = []
@@ -68,19 +68,19 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
         record_removal_by_age(workspace.records, source.name)
         _open_expiry_journal(workspace, source).remove_journal()
     if errors:
-        raise NotFollowed(reports, errors)
+        raise FlowsFailed(reports, errors)
     return reports
 
 
 def _follow_expired_sources(
     follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]
 ) -> None:
-    """Runs the layers above bronze if anything was deleted. Raises NotFollowed, with earlier failures included."""
+    """Runs the layers above bronze if anything was deleted. Raises FlowsFailed, with earlier failures included."""
     if begun:
         try:
             reports += follow()
-        except NotFollowed as failed:
-            raise NotFollowed(reports + failed.reports, {**errors, **failed.errors}) from None
+        except FlowsFailed as failed:
+            raise FlowsFailed(reports + failed.reports, {**errors, **failed.errors}) from None
 
 
 def _expire_source(workspace: Workspace, source: Source, before: datetime | None) -> list[FlowReport]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
 """Keys that are generated at random if they do not exist."""
-LOST = {
+LOSSES_BY_SECRET = {
     SUPPRESSION_KEY: "Without it erased people are no longer recognised, and come back with the next delivery",
     CERTIFICATE_KEY: "Without it nobody can tell a certificate of an erasure from a forged one",
     PSEUDONYM_KEY: "Without it new rows cannot get the pseudonyms of existing rows",
@@ -83,7 +83,7 @@ def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool 
     path = ensure_secret(settings, name)
     value = read_secret_file(path).strip()
     if not value:
-        what = f" {LOST[name]}." if name in LOST else ""
+        what = f" {LOSSES_BY_SECRET[name]}." if name in LOSSES_BY_SECRET else ""
         raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one is another key.{what}")
     check_key_strength(name, value)
     return value
@@ -169,7 +169,7 @@ def secret_loss_consequence(name: str) -> str:
     other = (
         "Whatever was made with it cannot be made again" if name.endswith(".key") else "What uses it fails until it is set again"
     )
-    return f"{LOST.get(name, other)}."
+    return f"{LOSSES_BY_SECRET.get(name, other)}."
 
 
 def _make_secrets_folder(settings: Settings) -> None:

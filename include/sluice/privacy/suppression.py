@@ -181,7 +181,7 @@ def _read_domain_entries(session: SparkSession, path: str, domain: str) -> DataF
     return listed.select(*(F.col(name).alias(made) for name, made in _ENTRY.items()))
 
 
-INGESTED = "_ingested_at"
+_INGESTED_AT = "_ingested_at"
 
 
 def oldest_kept_instant(source: Source, now: datetime | None = None) -> datetime | None:
@@ -194,6 +194,6 @@ def is_older_than_kept(source: Source, frame: DataFrame, before: datetime) -> Co
 
     A record without a time, or with one later than its arrival, is as old as its arrival. Otherwise it would stay for ever.
     """
-    came = F.col(INGESTED)
+    came = F.col(_INGESTED_AT)
     told = row_instant_column(frame, source.subject_at or source.dated_by)
     return (came if told is None else F.least(F.coalesce(told, came), came)) < F.lit(before)

@@ -71,7 +71,7 @@ def find_requests_to_alert(records: PipelineRecords, now: datetime) -> list[Eras
 
 
 def may_hold_unseen_requests(records: PipelineRecords) -> bool:
-    """As `searched_tables` has it, for Airflow's tasks, which reach the erasure's records only by this module."""
+    """Calls `searched_tables.may_hold_unseen_requests`, for Airflow's tasks: they may import this module, and not that one."""
     return searched_tables.may_hold_unseen_requests(records)
 
 

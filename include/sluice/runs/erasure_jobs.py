@@ -188,7 +188,6 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
     """
     from sluice.erasure import aging, propagation
-    from sluice.erasure.steps.erasure_step import NotFollowed
     from sluice.lake.flow_report import FlowReport, FlowsFailed
     from sluice.runs.execution.layers import run_layers_above_bronze
 
@@ -204,7 +203,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
         reports += aging.delete_expired_rows(workspace, follow)
     except StageEnded:
         raise
-    except NotFollowed as failed:
+    except FlowsFailed as failed:
         reports, errors = [*reports, *failed.reports], dict(failed.errors)
     except Exception as error:
         reports, errors = [*reports, FlowReport(flow=_AGING, layer=stage)], {_AGING: error}

@@ -58,7 +58,7 @@ class JobRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for no more than a plain run does. Which tables are verified or optimized concerns only those stages."""
+        """Whether it asks for no more than a plain run does. Options of `verify` and `optimize` count only for these stages."""
         demands = {VERIFY.name: self.options.verify != "next", OPTIMIZE.name: bool(self.options.optimize_now)}
         return self.mode == INCREMENT.name and not self.options.tables and not demands.get(self.stage)
 

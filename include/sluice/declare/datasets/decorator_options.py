@@ -26,6 +26,7 @@ from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
 from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, nearest_name_hint
+from sluice.printable import join_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,8 +111,7 @@ def describe_unknown_argument(called: str, name: str, known: Iterable[str]) -> s
 
 def describe_missing_arguments(called: str, missing: Iterable[str]) -> str:
     """The sentence about arguments that a declaration needs and a call does not give."""
-    *others, last = missing
-    return f"{called} needs {', '.join(others)}{' and ' if others else ''}{last}."
+    return f"{called} needs {join_names(missing)}."
 
 
 def decorate_function_or_text(

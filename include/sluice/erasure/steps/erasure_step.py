@@ -14,16 +14,7 @@ from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 
 Follow = Callable[[], list[FlowReport]]
-"""Runs every flow above bronze, so that readers of tables learn what left them. Raises NotFollowed."""
-
-
-class NotFollowed(Exception):
-    """Flows failed that had to follow. errors: by flow; reports: those of the others."""
-
-    def __init__(self, reports: list[FlowReport], errors: dict[str, BaseException]) -> None:
-        super().__init__(", ".join(sorted(errors)))
-        self.reports = reports
-        self.errors = errors
+"""Runs every flow above bronze, so that readers of tables learn what left them. Raises FlowsFailed."""
 
 
 @dataclass

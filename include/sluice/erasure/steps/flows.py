@@ -6,11 +6,11 @@ from collections.abc import Container
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.erasure.steps.erasure_step import ErasureStep, NotFollowed
+from sluice.erasure.steps.erasure_step import ErasureStep
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log, versions
-from sluice.lake.flow_report import FlowReport
+from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 
@@ -41,7 +41,7 @@ def run_following_flows(step: ErasureStep) -> None:
     reset_restored_views(workspace, workspace.graph.views)
     try:
         reports, errors = propagation.follow(), {}
-    except NotFollowed as failed:
+    except FlowsFailed as failed:
         reports, errors = failed.reports, failed.errors
     propagation.reports += reports
     stale = sorted(

@@ -30,7 +30,7 @@ from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.open_tables import open_table_snapshot
-from sluice.record_states import DELIVERED, GONE, INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.record_states import DELIVERED, INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.record_tables import create_record_table
 
 
@@ -176,7 +176,7 @@ def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> 
 def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Location], run: str) -> dict[str, Any]:
     """Returns the row of a delivery as far as its outcome tells it. The size is the file's, if the file is unchanged."""
     row = {name: outcome[name] for name in REPEATED_IN_OUTCOMES}
-    event = GONE if outcome["state"] == VANISHED else DELIVERED
+    event = VANISHED if outcome["state"] == VANISHED else DELIVERED
     folder = folders.get(outcome["source"])
     size = (
         _size_if_unmodified(resolve_landed_path(folder, outcome["file"]), outcome["modified_at"])

@@ -154,7 +154,7 @@ def ingest_delivery_batch(
 
 
 def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
-    """A stream that starts anew brings all deliveries since the beginning: only those without an outcome come to the driver."""
+    """Returns the deliveries without an outcome: a stream that starts anew brings all deliveries again."""
     lost = sorted(delivery_tables.find_deliveries_in_state(workspace.outcomes, LOST))
     settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
     return rows.join(settled.select("delivery"), "delivery", "left_anti")

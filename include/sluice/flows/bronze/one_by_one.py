@@ -83,7 +83,7 @@ def _has_writable_others(
     examined: Sequence[ExaminedDelivery],
     refused: Sequence[tuple[ExaminedDelivery, Exception]],
 ) -> bool:
-    """Whether other deliveries can be written. If this delivery came alone, an append of no rows with the table's own columns stands for them."""
+    """Whether other deliveries can be written. If there are none, it tries to append no rows: where that fails, the table is at fault."""
     if len(examined) > 1:
         return len(refused) < len(examined)
     path = workspace.path(source.name)

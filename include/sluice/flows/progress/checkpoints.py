@@ -15,7 +15,7 @@ from sluice.flows.progress.flow_memory import FlowMemory, ReadTypes, read_flow_m
 from sluice.locations import is_on_disk, locate, remove_folder
 
 TRANSFORM = "its transform changed"
-GONE = "its table was not there"
+TABLE_MISSING = "its table was not there"
 """Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
 FIRST = "first run"
 LOST_CHECKPOINT = "its checkpoint was lost"

@@ -185,12 +185,12 @@ def _has_table_changed(path: str, position: StreamPosition, known: range) -> boo
     return any(kind in _CHANGES_THE_TABLE for version in versions for kind, _ in positions.read_commit_actions(path, version))
 
 
-REFRESH = "refresh"
+REFRESH_REQUESTED = "refresh"
 """The reason to make a table anew on request. It may change the schema."""
 ERASED = "people were erased from its inputs"
 """Why a stream starts over although it could resume: its state holds rows of erased people and is forgotten with it."""
 
-_OVER = (REFRESH, ERASED)
+_OVER = (REFRESH_REQUESTED, ERASED)
 _MADE_ANEW = ("RESTORE", "REPLACE", "CREATE OR REPLACE", "TRUNCATE")
 
 
@@ -214,7 +214,7 @@ def find_stream_break(
     if why is not None:
         return None if why in (*_OVER, checkpoints.FIRST) else why
     if not delta_log.is_delta_table(target):
-        return checkpoints.GONE
+        return checkpoints.TABLE_MISSING
     for name, version in batches.read_first_unread_versions(str(memory.checkpoint), inputs).items():
         if any(
             commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, find_path)

@@ -128,7 +128,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     anew = anew or _check_start_over(workspace, stream)
     configure_state_store(workspace.session)
     lateness, schema = _examine_transform(workspace, stream)
-    shape = targets.prepare_target_table(workspace, stream, schema, anew=stream_starts.REFRESH if anew else None)
+    shape = targets.prepare_target_table(workspace, stream, schema, anew=stream_starts.REFRESH_REQUESTED if anew else None)
     checkpoint = open_checkpoint(
         *_name_checkpoint_folder(workspace, stream),
         inputs.input_table_ids(workspace, stream),

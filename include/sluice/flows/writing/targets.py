@@ -24,7 +24,7 @@ from sluice.declare.sql.schema import sql_literal
 from sluice.declare.table_layout import Layout
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
-from sluice.flows.progress.stream_starts import REFRESH
+from sluice.flows.progress.stream_starts import REFRESH_REQUESTED
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import log, log_files, pipeline_paths, rowless_commits, table_creation, table_frames, versions
@@ -57,7 +57,7 @@ def prepare_target_table(
     SluiceError if the declaration and the table do not fit together.
     """
     check_declared_columns(dataset, wanted)
-    check_personal_data_protection(workspace, dataset, anew == REFRESH)
+    check_personal_data_protection(workspace, dataset, anew == REFRESH_REQUESTED)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
     schema, checks = enforceable_schema(dataset, wanted)
     layout = dataset.layout or Layout()
@@ -83,7 +83,7 @@ def prepare_target_table(
     _reset_flow_of_missing_table(workspace, dataset)
     if table_creation.create_table(workspace.session, path, shape):
         record_transform_fingerprint(workspace, dataset)
-    elif anew == REFRESH and _has_misfit_columns(workspace.session, path, shape):
+    elif anew == REFRESH_REQUESTED and _has_misfit_columns(workspace.session, path, shape):
         if shape.partition_by and log_files.has_clustering_feature(path):
             raise SluiceError(
                 f"Table '{dataset.name}' is or was clustered, and Delta makes no partitions of such a table. Remove its folder and run again: "
@@ -100,7 +100,7 @@ def _reset_flow_of_missing_table(workspace: Workspace, dataset: Dataset[Any]) ->
     if not delta_log.is_delta_table(workspace.path(dataset.name)):
         flow = workspace.graph.flow_name(dataset)
         # Done before the table is created: an empty one that a killed run leaves behind must not seem complete.
-        checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.GONE)
+        checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.TABLE_MISSING)
 
 
 def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: TableShape, anew: str | None) -> TableShape | None:
@@ -110,7 +110,9 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
     needed = table_creation.find_pending_changes(session, path, shape)
     bad = table_creation.count_table_violations(session, path, shape, needed.added)
     # If all rows are made again, the old ones need not meet what is declared now.
-    if bad and (anew == REFRESH or (dataset.name in workspace.graph.views and has_transform_changed(workspace, dataset))):
+    if bad and (
+        anew == REFRESH_REQUESTED or (dataset.name in workspace.graph.views and has_transform_changed(workspace, dataset))
+    ):
         return shape
     if bad:
         raise SluiceError(constraint_refusal_text(workspace.pipeline, dataset, bad))

@@ -21,7 +21,7 @@ from sluice.ingest.deliveries.folder_part import (
     given_back_on_failure,
     warn_of_names_that_do_not_grow,
 )
-from sluice.ingest.deliveries.known_files import FolderLook, KnownFiles, look_at_files
+from sluice.ingest.deliveries.known_files import FolderComparison, KnownFiles, compare_with_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.deliveries.object_events import ReceivedEvents
@@ -29,9 +29,9 @@ from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
 from sluice.ingest.files import paths
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
-from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, IGNORED, RETURNED, UNOPENED, VANISHED
 
-_BACK = (GONE, CLEANED, UNOPENED)
+_BACK = (VANISHED, CLEANED, UNOPENED)
 """After these events, a file that has its known content again is not new."""
 _NOTHING_EXISTED = LandedFile("", "", 0, 0, EXISTING)
 """What a first discovery records that found nothing, of a source that does not include existing files and of one without a topic."""
@@ -116,7 +116,7 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
     device = find_folder_device(folder)
     moved = device is not None and device != known.devices.get(source.name, device)
     is_listed = device is not None or next(seen.expected_files(), None) is None
-    looked = look_at_files(source.name, list_ready_files(source, landing) if is_listed else (), known)
+    looked = compare_with_known_files(source.name, list_ready_files(source, landing) if is_listed else (), known)
     absence.refuse_absent_folder(source, landing, seen, looked.alive, moved)
     fresh = _judge_files(source, looked, known, moved)
     if look.within is not None:
@@ -146,13 +146,13 @@ def _never_had_folder(source: Source, known: KnownFiles) -> bool:
 def _find_changes_in_part(source: Source, known: KnownFiles, part: FolderPart, device: int | None) -> SourceChanges:
     """Returns what came and what is gone, as far as a part of a folder shows it."""
     with given_back_on_failure(part.events):
-        fresh = _judge_files(source, look_at_files(source.name, part.files or (), known), known, moved=False)
+        fresh = _judge_files(source, compare_with_known_files(source.name, part.files or (), known), known, moved=False)
     return SourceChanges([*fresh], sorted(part.gone), device, [*part.warnings], events=part.events, left_out=part.left_out)
 
 
-def _judge_files(source: Source, looked: FolderLook, known: KnownFiles, moved: bool) -> list[LandedFile]:
+def _judge_files(source: Source, looked: FolderComparison, known: KnownFiles, moved: bool) -> list[LandedFile]:
     """Returns what must be recorded about files, in the order of their numbers."""
-    judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.told)
+    judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.changed)
     return sorted((file for file in judged if file is not None), key=lambda file: (file.modified, file.file))
 
 
@@ -224,7 +224,7 @@ def _classify_landed_file(
     if unread and (last.event == UNOPENED or _matches_known_file(last, file)):
         if not is_openable_file(file.path):
             return None
-    elif last.event != GONE and _matches_known_file(last, file):
+    elif last.event != VANISHED and _matches_known_file(last, file):
         return None
     if (moved or last.event in _BACK) and (again := _recognize_returned_file(file, last.content, known)) is not None:
         return again

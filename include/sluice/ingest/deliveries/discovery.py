@@ -26,7 +26,7 @@ from sluice.ingest.deliveries.listing import find_files_being_written
 from sluice.ingest.deliveries.object_events import NoEvents
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.locations import Location
-from sluice.record_states import DELIVERED, GONE, TAKEN, UNOPENED
+from sluice.record_states import DELIVERED, TAKEN, UNOPENED, VANISHED
 from sluice.record_tables import create_record_table
 from sluice.work_progress import count_work
 
@@ -116,7 +116,7 @@ def _record_changes(
     for source in (source for source in sources if source.name in found):
         looked = found[source.name]
         rows = _describe_arrivals(source, [one for one in looked.came if one not in moving], looked, known)
-        rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
+        rows += [{"source": source.name, "file": file, "event": VANISHED, "size": None} for file in looked.gone]
         # In one commit: if only half of the existing files were recorded, the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]

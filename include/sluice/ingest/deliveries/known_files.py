@@ -140,28 +140,29 @@ def select_deliveries_in_interval(source: Source, rows: Iterable[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class FolderLook:
-    """told: the files about which something may have to be recorded, each with what is known of it. listed: which of the known files were listed.
+class FolderComparison:
+    """How a source's folder differs from what is known of it.
 
+    changed: the files that may need a row in the ledger, each with what is known of it. listed: which of the known files were found.
     alive: whether the folder has any readable file.
     """
 
     listed: Marks
-    told: list[tuple[LandedFile, LastSeenFile | None]] = field(default_factory=list)
+    changed: list[tuple[LandedFile, LastSeenFile | None]] = field(default_factory=list)
     alive: bool = False
 
 
-def look_at_files(source: str, files: Iterable[LandedFile], known: KnownFiles) -> FolderLook:
+def compare_with_known_files(source: str, files: Iterable[LandedFile], known: KnownFiles) -> FolderComparison:
     """Compares files of a source's folder, in any order, with what is known of them. source: its name."""
     seen = known.files_of_source(source)
-    listed, told, alive = seen.mark_none(), [], False
+    listed, changed, alive = seen.mark_none(), [], False
     with count_work(f"files of {source} listed") as work:
         for file, last in seen.look_up_files(files, listed):
             alive = alive or file.problem is None
             if last is None or file.problem is not None or not _is_as_it_was_read(file, last, known):
-                told.append((file, last))
+                changed.append((file, last))
             work.advance()
-    return FolderLook(listed, told, alive)
+    return FolderComparison(listed, changed, alive)
 
 
 def _is_as_it_was_read(file: LandedFile, last: LastSeenFile, known: KnownFiles) -> bool:

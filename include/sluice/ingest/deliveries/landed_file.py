@@ -132,9 +132,9 @@ def _unescape_bytes(escaped: bytes) -> bytes:
 
 
 def resolve_landed_path(folder: Location, file: str, known: Container[str] = ()) -> Location:
-    """Returns the path of the file with this name in the tables. known: further names there.
+    r"""Returns the path of the file with this name in the tables. known: further names there.
 
-    An older ledger may have the name of a file as it is, though it looks escaped. It is not that file if that one has a name of its own by now.
+    An older ledger may have a name with `\\x` in it as it is, unescaped. Such a name is taken as it is only if no known name is its escaped form.
     If a file of bytes is gone and one lands whose name looks like its escaped name, the two cannot be told apart.
     """
     path = folder / file

@@ -17,7 +17,7 @@ from sluice.ingest.deliveries.landed_file import FileState, read_file_state
 from sluice.ingest.files import delivered_bytes
 from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.locations import Location
-from sluice.record_states import GONE, INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.record_states import INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.work_progress import count_work
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
@@ -64,7 +64,7 @@ def is_delivery_unchanged(delivery: Delivery) -> bool:
 
 
 def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
-    if delivery.event == GONE:
+    if delivery.event == VANISHED:
         return ExaminedDelivery(delivery, VANISHED)
     try:
         if delivery.path.is_symlink():

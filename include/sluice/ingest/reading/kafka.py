@@ -19,7 +19,7 @@ from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
 from sluice.locations import Location, locate
-from sluice.record_states import GONE, INGESTED, MISSED, VANISHED
+from sluice.record_states import INGESTED, MISSED, VANISHED
 
 SCHEMA = pa.schema([
     pa.field("key", pa.binary()),
@@ -120,7 +120,7 @@ def find_secrets_folder(path: str) -> Location:
 
 def _examine_offset_range(delivery: Delivery, one: OffsetRange, kept: KeptOffsets | None) -> ExaminedDelivery:
     where = f"topic '{one.topic}', partition {one.partition}"
-    if delivery.event == GONE:
+    if delivery.event == VANISHED:
         return ExaminedDelivery(delivery, VANISHED, f"{where}: what came after offset {one.start} went with the topic")
     if one.offsets == 0:
         return ExaminedDelivery(delivery, INGESTED, empty=True)

@@ -13,7 +13,7 @@ from sluice.delivery_rows import DeliveryRow
 from sluice.errors import UsageError
 from sluice.locations import Location
 from sluice.printable import count_noun
-from sluice.record_states import DELIVERED, GONE
+from sluice.record_states import DELIVERED, VANISHED
 from sluice.settings import Settings
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
@@ -30,7 +30,7 @@ class OffsetRange(NamedTuple):
     """Offsets of one partition from `start` up to, but not including, `until`.
 
     topic_id: the id by which the broker distinguishes the topic from a later one of the same name; "" if it has none. modified_at: when they were
-    discovered, in UTC. event: GONE if the topic does not exist any more or is another one: then everything after `start` is lost.
+    discovered, in UTC. event: VANISHED if the topic does not exist any more or is another one: then everything after `start` is lost.
     """
 
     topic: str
@@ -133,7 +133,7 @@ def compute_new_offset_ranges(
         found = OffsetRange(topic, number, begin, max(begin, standing.ends[partition]), standing.ids.get(topic, ""))
         if found.offsets:
             fresh.append(found)
-        elif partition not in known or any(one.event == GONE for one, _ in lost):
+        elif partition not in known or any(one.event == VANISHED for one, _ in lost):
             firsts.append(found)
     losses += [
         _lost_partition_range(last)
@@ -191,11 +191,11 @@ def _find_start_offset(
     earliest, end, topic_id = standing.earliest[partition], standing.ends[partition], standing.ids.get(topic, "")
     if last is None:
         begin = standing.starts[partition]
-    elif last.event == GONE and not (last.topic_id and last.topic_id == topic_id):
+    elif last.event == VANISHED and not (last.topic_id and last.topic_id == topic_id):
         begin = earliest
     elif (last.topic_id and topic_id and last.topic_id != topic_id) or end < last.until:
         why = f"topic '{topic}', partition {number}: the next offset is {last.until}, but the topic was made anew, or cut off, and ends at {end}"
-        return earliest, [(last._replace(start=last.until, event=GONE), why)]
+        return earliest, [(last._replace(start=last.until, event=VANISHED), why)]
     else:
         begin = last.until
     if begin >= earliest:
@@ -207,9 +207,9 @@ def _find_start_offset(
 
 
 def _is_partition_gone(source: KafkaSource, partition: Partition, last: OffsetRange, standing: BrokerOffsets) -> bool:
-    return partition not in standing.ends and last.event != GONE and source.subscribes(partition[0])
+    return partition not in standing.ends and last.event != VANISHED and source.subscribes(partition[0])
 
 
 def _lost_partition_range(last: OffsetRange) -> tuple[OffsetRange, str]:
     why = f"topic '{last.topic}', partition {last.partition}: the next offset is {last.until}, and the broker has no such partition any more"
-    return last._replace(start=last.until, event=GONE), why
+    return last._replace(start=last.until, event=VANISHED), why

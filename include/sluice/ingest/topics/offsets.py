@@ -16,7 +16,7 @@ from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
 from sluice.locations import Location
 from sluice.printable import match_number
-from sluice.record_states import GONE
+from sluice.record_states import VANISHED
 
 NEAR = 0.8
 """The share of its topic's retention that an unread record may reach before Sluice warns."""
@@ -148,7 +148,7 @@ def _find_unread_offsets(source: KafkaSource, deliveries: str, outcomes: str) ->
     for row in _read_source_deliveries(source, deliveries):
         one = offset_ranges.parse_offset_range(row["file"])
         partition = (one.topic, one.partition)
-        if row["event"] == GONE:
+        if row["event"] == VANISHED:
             found.pop(partition, None)
             waiting.discard(partition)
         elif row["delivery"] in done and partition not in waiting:

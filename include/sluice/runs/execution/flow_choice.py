@@ -67,4 +67,4 @@ def choose_gold_flow(workspace: Workspace, view: MaterializedView[Any], chosen: 
 
 
 def _reason_to_refresh(workspace: Workspace, chosen: bool) -> str | None:
-    return stream_starts.REFRESH if workspace.mode == REFRESH.name and chosen else None
+    return stream_starts.REFRESH_REQUESTED if workspace.mode == REFRESH.name and chosen else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sluice.erasure.steps.erasure_step import NotFollowed
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution.layer_update import LayerUpdate, choose_flow
@@ -28,7 +27,7 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
 def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     """Runs the layers after a deletion. Rules that a table is too small, or lacks what others refer to, must not stop it half way.
 
-    A failing flow must not stop it either: flows that read its table read it as it is. Raises NotFollowed at the end, with all failures.
+    A failing flow must not stop it either: flows that read its table read it as it is. Raises FlowsFailed at the end, with all failures.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
@@ -42,5 +41,5 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
                 reports += failed.reports
                 errors |= failed.errors
     if errors:
-        raise NotFollowed(reports, errors)
+        raise FlowsFailed(reports, errors)
     return reports

@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
-from sluice.flows.progress.stream_starts import REFRESH
+from sluice.flows.progress.stream_starts import REFRESH_REQUESTED
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.arrivals import SourceChanges
 from sluice.lake import log
@@ -102,7 +102,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     known = books.of_source(source.name, *REREAD_BY_REFRESH)
     readable = books.select_unchanged(source, [row for row in known if row["event"] == DELIVERED])
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
-    return PlannedStep(flow.table, flow.layer, READ_AGAIN, REFRESH, flow.deliveries + len(readable), size, None)
+    return PlannedStep(flow.table, flow.layer, READ_AGAIN, REFRESH_REQUESTED, flow.deliveries + len(readable), size, None)
 
 
 def plan_silver_step(
@@ -110,7 +110,7 @@ def plan_silver_step(
 ) -> PlannedStep:
     """Plans what a run would fold."""
     if refreshed:
-        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH)
+        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH_REQUESTED)
     coming = list_moving_inputs(books, table, before)
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
@@ -136,7 +136,7 @@ def plan_stream_step(
     if refreshed:
         # A refresh removes what keeps it from resuming, but not what it waits for to begin.
         stuck = None if flow.anew is None else flow.stuck
-        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH, stuck=stuck)
+        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH_REQUESTED, stuck=stuck)
     coming = _name_changed_inputs(books, stream, before)
     if flow.stuck and not coming:
         return PlannedStep(flow.table, flow.layer, NOTHING if flow.anew else FAIL, flow.stuck)
@@ -154,7 +154,7 @@ def plan_view_step(
 ) -> PlannedStep:
     """Plans how much of a view a run would recompute."""
     if refreshed:
-        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH)
+        flow = replace(lag.measure_lag_from_start(books, flow), anew=REFRESH_REQUESTED)
     coming = _name_changed_inputs(books, view, before)
     if flow.stuck and not coming:
         return PlannedStep(flow.table, flow.layer, NOTHING, flow.stuck)

@@ -131,7 +131,7 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
 
 def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
     gone = flow.anew is None and not delta_log.is_delta_table(books.path(flow.table))
-    return replace(flow, anew=checkpoints.GONE) if gone else flow
+    return replace(flow, anew=checkpoints.TABLE_MISSING) if gone else flow
 
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:

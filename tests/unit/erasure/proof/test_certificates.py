@@ -479,7 +479,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
     delivery_tables.append_numbered_deliveries(
-        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.GONE}]], 1, "run"
+        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.VANISHED}]], 1, "run"
     )
     also = replace(house.pipeline, also_here=("landing/others",))
     assert _issue(settings, replace(house, pipeline=also), request_of_her).verdict == "PASS"

@@ -46,7 +46,7 @@ from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import search_scope, sought
 from sluice.erasure.steps import erased_names, landing, naming, rows, subject_tables, sweep
-from sluice.erasure.steps.erasure_step import ErasureStep, NotFollowed, Propagation
+from sluice.erasure.steps.erasure_step import ErasureStep, Propagation
 from sluice.erasure.subjects import closure, identity_settling
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
@@ -715,7 +715,7 @@ def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monke
 
 def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_followed(*_: object) -> list[FlowReport]:
-        raise NotFollowed([FlowReport(flow="says", layer="propagate_deletions")], {"each": SluiceError("a rule is not met")})
+        raise FlowsFailed([FlowReport(flow="says", layer="propagate_deletions")], {"each": SluiceError("a rule is not met")})
 
     def refuse(*_: object, **__: object) -> list[FlowReport]:
         raise SluiceError("no")
@@ -750,9 +750,9 @@ def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, mo
     monkeypatch.setattr(aging, "_delete_journalled_rows", lambda *_: [report])
 
     def follow() -> list[FlowReport]:
-        raise NotFollowed([FlowReport(flow="each", layer="gold")], {"each": SluiceError("no")})
+        raise FlowsFailed([FlowReport(flow="each", layer="gold")], {"each": SluiceError("no")})
 
-    with pytest.raises(NotFollowed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         aging.delete_expired_rows(
             replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [old, said, each])), follow
         )
@@ -779,7 +779,7 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
         followed.append(1)
         return []
 
-    with pytest.raises(NotFollowed) as failed:
+    with pytest.raises(FlowsFailed) as failed:
         aging.delete_expired_rows(made, follow)
     assert list(failed.value.errors) == ["broken"] and [one.flow for one in failed.value.reports] == ["broken", "says"]
     left = Path(workspace.paths.bookkeeping("aging")).glob("*.json")

@@ -23,7 +23,7 @@ from sluice.ingest.deliveries import absence, arrivals, discovery, known_files, 
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.ingest.deliveries.discovery import DiscoveryOptions
 from sluice.locations import locate
-from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, INGESTED, MISSED, RETURNED, UNOPENED
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, IGNORED, INGESTED, MISSED, RETURNED, UNOPENED, VANISHED
 from sluice.record_tables import create_record_table
 
 
@@ -133,7 +133,7 @@ def test_new_and_changed_files_are_deliveries_and_a_second_look_finds_nothing(fo
     folder.land("a/2.json", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "2.json")]
     (folder.landing / "a/2.json").unlink()
-    assert folder.discover(A) == [(GONE, "2.json")]
+    assert folder.discover(A) == [(VANISHED, "2.json")]
     assert folder.discover(A) == []
     folder.land("a/2.json", '{"x": 2}\n')
     assert folder.discover(A) == [(DELIVERED, "2.json")]
@@ -347,7 +347,7 @@ def test_odd_names_are_kept_and_one_that_is_not_utf_8_is_found_again(folder: Fol
         assert landed_file.resolve_landed_path(folder.landing / "a", file).exists()
     assert folder.discover(A) == []
     Path(os.fsdecode(raw)).unlink()
-    assert folder.discover(A) == [(GONE, "caf\\xe9.json")]
+    assert folder.discover(A) == [(VANISHED, "caf\\xe9.json")]
 
 
 def test_two_files_whose_names_could_be_written_alike_are_two(folder: Folder) -> None:
@@ -357,7 +357,7 @@ def test_two_files_whose_names_could_be_written_alike_are_two(folder: Folder) ->
     assert sorted(file for _, file in folder.discover(A)) == ["a\\x5cxff", "a\\xff"]
     assert folder.discover(A) == [], "neither is taken for a change of the other"
     Path(raw).unlink()
-    assert folder.discover(A) == [(GONE, "a\\xff")]
+    assert folder.discover(A) == [(VANISHED, "a\\xff")]
 
 
 def test_a_file_that_an_older_ledger_names_in_another_way_is_not_delivered_again(
@@ -373,7 +373,7 @@ def test_a_file_that_an_older_ledger_names_in_another_way_is_not_delivered_again
     folder.land("a/a\\xff", '{"x": 2}\n')
     assert folder.discover(A) == [(DELIVERED, "a\\xff")], "its next version is one of the same file"
     path.unlink()
-    assert folder.discover(A) == [(GONE, "a\\xff")]
+    assert folder.discover(A) == [(VANISHED, "a\\xff")]
 
 
 def test_a_link_is_a_delivery_that_is_not_followed(folder: Folder, tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_folder_that_cannot_be_listed_is_told_and_its_files_are_not_gone(
         assert folder.discover(A) == []
         assert folder.missed() == ["shut"]
     folder.land("a/shut/y")
-    assert folder.discover(A) == [(DELIVERED, "shut/y"), (GONE, "shut")]
+    assert folder.discover(A) == [(DELIVERED, "shut/y"), (VANISHED, "shut")]
     assert folder.missed() == [], "it can be listed again"
 
 
@@ -556,7 +556,7 @@ def test_an_error_after_discovery_gives_a_new_number_only_when_a_read_succeeds(
     assert folder.discover(A) == [], "a number is given once"
     folder.judge(MISSED, 3)
     path.unlink()
-    assert folder.discover(A) == [(GONE, "x")] and folder.missed() == [], "what is there no more is missed no longer"
+    assert folder.discover(A) == [(VANISHED, "x")] and folder.missed() == [], "what is there no more is missed no longer"
 
 
 def test_an_unopened_file_that_goes_has_vanished_and_one_that_is_back_unchanged_is_not_new(
@@ -572,7 +572,7 @@ def test_an_unopened_file_that_goes_has_vanished_and_one_that_is_back_unchanged_
     assert folder.discover(A) == [(UNOPENED, "z"), (UNOPENED, "x")]
     shutting(path, 0)
     (folder.landing / "a/z").unlink()
-    assert folder.discover(A) == [(RETURNED, "x"), (GONE, "z")]
+    assert folder.discover(A) == [(RETURNED, "x"), (VANISHED, "z")]
     assert folder.missed() == [] and folder.discover(A) == [] and other.exists()
 
 
@@ -584,7 +584,7 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
         assert (event, "x") in folder.discover(A), content
         assert folder.discover(A) == []
         path.unlink()
-        assert folder.discover(A) == [(GONE, "x")]
+        assert folder.discover(A) == [(VANISHED, "x")]
     assert stays.exists()
     # Another time is no other content.
     folder.land("a/x", a)
@@ -619,7 +619,7 @@ def test_files_of_before_and_links_that_return_are_not_new_either(folder: Folder
     away = folder.root / "away"
     for one in (path, link):
         one.rename(away)
-        assert folder.discover(source) == [(GONE, one.name)]
+        assert folder.discover(source) == [(VANISHED, one.name)]
         away.rename(one)
         assert folder.discover(source) == [(RETURNED, one.name)] and folder.discover(source) == []
     path.unlink()
@@ -650,7 +650,7 @@ def test_a_folder_without_any_of_its_files_is_refused_and_its_files_are_not_new_
     shutil.rmtree(root)
     root.mkdir()
     (root / MAY_BE_EMPTY).touch()
-    assert folder.discover(A) == [(GONE, "0"), (GONE, "1"), (GONE, "2")]
+    assert folder.discover(A) == [(VANISHED, "0"), (VANISHED, "1"), (VANISHED, "2")]
     (root / MAY_BE_EMPTY).unlink()
     assert folder.discover(A) == [], "nothing is expected any more"
 
@@ -672,11 +672,11 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
     with pytest.raises(UsageError, match="is on another device than before"):
         folder.discover(A)
     (root / MAY_BE_EMPTY).touch()
-    assert sorted(folder.discover(A)) == [(DELIVERED, "other"), *((GONE, str(number)) for number in range(3))]
+    assert sorted(folder.discover(A)) == [(DELIVERED, "other"), *((VANISHED, str(number)) for number in range(3))]
     (root / MAY_BE_EMPTY).unlink()
     shutil.rmtree(root)
     folder.land("a/another")
-    assert sorted(folder.discover(A)) == [(DELIVERED, "another"), (GONE, "other")], "the same device: a folder that lives"
+    assert sorted(folder.discover(A)) == [(DELIVERED, "another"), (VANISHED, "other")], "the same device: a folder that lives"
 
 
 def test_a_folder_that_was_emptied_by_clean_source_is_not_refused(folder: Folder) -> None:

@@ -21,7 +21,7 @@ from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.lake import log
 from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.record_states import DELIVERED, GONE, INGESTED, VANISHED
+from sluice.record_states import DELIVERED, INGESTED, VANISHED
 from sluice.runs.execution import lowest_layer
 from sluice.settings import Settings
 
@@ -83,7 +83,7 @@ def test_a_delivery_without_an_outcome_is_found_again(folder: Folder) -> None:
 
 def test_numbers_follow_the_highest_outcome_whatever_the_deliveries_say(folder: Folder) -> None:
     lose(folder.deliveries, 1)
-    assert folder.discover(A) == [(GONE, "y")]
+    assert folder.discover(A) == [(VANISHED, "y")]
     assert [row["delivery"] for row in folder.rows()] == [1, 2, 3, 5]
 
 

@@ -24,7 +24,7 @@ from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.deliveries.object_events import read_object_names
 from sluice.locations import Location, locate
 from sluice.own_records import FULL_LISTINGS
-from sluice.record_states import DELIVERED, GONE, MISSED, UNOPENED
+from sluice.record_states import DELIVERED, MISSED, UNOPENED, VANISHED
 from sluice.record_tables import create_record_table
 from sluice.stores.store_location import StoreLocation
 
@@ -99,7 +99,7 @@ def test_only_names_after_the_greatest_known_one_are_listed_until_a_full_listing
     assert folder.discover(GROWING) == [(DELIVERED, "2026-01-03/ü.json")] and folder.listed == ["2026-01-03/é.json"]
     assert folder.discover(GROWING) == [] and folder.warnings == {}
     folder.age_listing(hours=7)
-    found = [(DELIVERED, "2026-01-01/a.json"), (DELIVERED, "2026-01-02/b.json"), (GONE, "2026-01-02/a.json")]
+    found = [(DELIVERED, "2026-01-01/a.json"), (DELIVERED, "2026-01-02/b.json"), (VANISHED, "2026-01-02/a.json")]
     assert folder.discover(GROWING) == sorted(found) and folder.listed == [""]
     assert folder.warnings["a"][0].startswith("2 objects of source 'a' that a full listing found are overwritten, or their names")
     assert folder.discover(GROWING) == [] and folder.listed == ["2026-01-03/ü.json"]
@@ -166,7 +166,7 @@ def test_what_was_missed_is_tried_again_without_a_full_listing(folder: Folder) -
     delivery_tables.append_delivery_ledger_rows(str(folder.root / "outcomes"), missed, delivery_tables.OUTCOMES, "run")
     folder.put("1.json", content=b"[]\n")
     folder.remove("2.json")
-    assert folder.discover(GROWING) == [(DELIVERED, "1.json"), (GONE, "2.json")] and folder.listed == ["z.json"]
+    assert folder.discover(GROWING) == [(DELIVERED, "1.json"), (VANISHED, "2.json")] and folder.listed == ["z.json"]
     assert read_known_files(folder.deliveries).unread_files("a") == ["a//b"]
 
 
@@ -272,7 +272,7 @@ def test_events_of_the_store_say_what_to_look_at_and_nothing_is_listed(folder: F
     assert found == [(DELIVERED, "0 [x] ü+é.json"), (DELIVERED, "1.json"), (UNOPENED, "a//b")]
     assert folder.listed == [] and queue.waiting == 0, "acknowledged, the events of what is gone or not read, too"
     folder.remove("1.json")
-    assert folder.discover(TOLD) == [(GONE, "1.json")] and folder.listed == []
+    assert folder.discover(TOLD) == [(VANISHED, "1.json")] and folder.listed == []
     assert folder.discover(TOLD) == [] and folder.warnings == {}
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as some
 from sluice.ingest.deliveries import seen_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile, SeenFiles, apply_delivery_row
-from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, REWRITTEN, UNOPENED
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, IGNORED, RETURNED, REWRITTEN, UNOPENED, VANISHED
 
-EVENTS = (CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, REWRITTEN, UNOPENED)
+EVENTS = (CLEANED, DELIVERED, EXISTING, VANISHED, IGNORED, RETURNED, REWRITTEN, UNOPENED)
 ROWS = some.lists(some.tuples(some.sampled_from("abcdé"), some.sampled_from(EVENTS), some.integers(0, 9)), max_size=30)
 
 
@@ -70,7 +70,7 @@ def test_it_is_known_what_the_rows_say_one_after_the_other(rows: list[tuple[str,
 def test_of_several_sources_each_has_its_own() -> None:
     import numpy as np
 
-    rows = ledger_of([("a", DELIVERED, 1), ("a", DELIVERED, 2), ("b", GONE, 3)])
+    rows = ledger_of([("a", DELIVERED, 1), ("a", DELIVERED, 2), ("b", VANISHED, 3)])
     one, other = SeenFiles(rows, np.array([0, 2])), SeenFiles(rows, np.array([1]))
     assert (one["a"].delivery, "b" in one, other["a"].delivery, "b" in other) == (1, True, 2, False)
     with pytest.raises(KeyError):
@@ -83,7 +83,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 from sluice.ingest import delivery_tables
-from sluice.ingest.deliveries.known_files import look_at_files
+from sluice.ingest.deliveries.known_files import compare_with_known_files
 from sluice.ingest.deliveries.known_files import read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 
@@ -99,8 +99,8 @@ def name(number):
 before = highest()
 known = read_known_files(path)
 files = (LandedFile(name(n), f"s3://bucket/landing/{name(n)}", 9, n, etag=f'"{n:032x}"') for n in range(many + 3))
-found = look_at_files("a", files, known)
-assert [file.file for file, _ in found.told] == [name(many + n) for n in range(3)]
+found = compare_with_known_files("a", files, known)
+assert [file.file for file, _ in found.changed] == [name(many + n) for n in range(3)]
 assert list(known.files_of_source("a").expected_files(found.listed)) == []
 print(highest() - before)
 """

@@ -22,7 +22,7 @@ from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.ingest.files import delivered_bytes
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
-from sluice.record_states import GONE
+from sluice.record_states import VANISHED
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")
@@ -253,7 +253,7 @@ def test_a_link_is_refused_unread_wherever_it_leads(deliver: Deliver, tmp_path: 
 
 
 def test_what_is_gone_is_vanished_and_nothing_is_opened(tmp_path: Path) -> None:
-    assert look(JSON, Delivery(1, "s", "a", GONE, tmp_path / "a", None, None, None)).state == "vanished"
+    assert look(JSON, Delivery(1, "s", "a", VANISHED, tmp_path / "a", None, None, None)).state == "vanished"
 
 
 def test_one_bad_file_stops_no_other_and_the_order_is_kept(deliver: Deliver) -> None:

@@ -28,7 +28,7 @@ from sluice.ingest.topics.offset_ranges import (
     parse_offset_range,
     split_offset_ranges,
 )
-from sluice.record_states import DELIVERED, EXISTING, GONE
+from sluice.record_states import DELIVERED, EXISTING, VANISHED
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 A0, A1 = ("a", 0), ("a", 1)
@@ -151,7 +151,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start_and_the_loss_is_told_
     goes_on = source(on_lost_offsets="take_earliest")
     found = compute_new_offset_ranges(goes_on, standing({A0: 20}, ids="two"), known("a/0/0-5"), NOW)
     assert [(one.file, one.event, one.topic_id) for one in found.batches[0]] == [
-        ("a/0/5-5", GONE, "one"),
+        ("a/0/5-5", VANISHED, "one"),
         ("a/0/0-20", "delivered", "two"),
     ]
     after = find_last_offset_ranges((one.file, one.event, one.topic_id) for one in found.batches[0])
@@ -162,9 +162,11 @@ def test_a_topic_that_is_gone_is_told_once() -> None:
     found = compute_new_offset_ranges(
         source(on_lost_offsets="take_earliest"), standing({("b", 0): 0}), known("a/0/0-5", "b/0/0-0"), NOW
     )
-    assert [(one.file, one.event) for one in found.batches[0]] == [("a/0/5-5", GONE)]
+    assert [(one.file, one.event) for one in found.batches[0]] == [("a/0/5-5", VANISHED)]
     assert (
-        compute_new_offset_ranges(source(), standing({("b", 0): 0}), known("b/0/0-0") | known("a/0/5-5", event=GONE), NOW).batches
+        compute_new_offset_ranges(
+            source(), standing({("b", 0): 0}), known("b/0/0-0") | known("a/0/5-5", event=VANISHED), NOW
+        ).batches
         == []
     )
 
@@ -172,7 +174,7 @@ def test_a_topic_that_is_gone_is_told_once() -> None:
 def test_a_topic_that_was_only_out_of_sight_is_read_on_where_it_was() -> None:
     """A broker that has just started may not know all topics yet."""
     assert files(
-        compute_new_offset_ranges(source(), standing({A0: 8}), known("a/0/0-5") | known("a/0/5-5", event=GONE), NOW)
+        compute_new_offset_ranges(source(), standing({A0: 8}), known("a/0/0-5") | known("a/0/5-5", event=VANISHED), NOW)
     ) == [["a/0/5-8"]]
 
 
