@@ -34,20 +34,30 @@ assert OFTEN in POINTS, "make test would try none of them"
 
 
 def cases() -> list[Any]:
-    """Every point, before and after; `make test` has the one where rows are out of some tables and in others."""
-    found = []
+    """Every point, before and after; `make test` has the one where rows are out of some tables and in others, of a request without a control."""
+    found: list[Any] = []
     for module, function in POINTS:
         short = f"{module.rsplit('.', 1)[1]}.{function}"
         for after in (False, True):
             often = after and (module, function) == OFTEN
-            found.append(pytest.param(module, function, after, id=f"{short}-{after}", marks=() if often else pytest.mark.slow))
+            marks = () if often else pytest.mark.slow
+            found.append(pytest.param(module, function, after, not often, id=f"{short}-{after}", marks=marks))
     return found
 
 
-@pytest.mark.parametrize(("module", "function", "after"), cases())
+@pytest.mark.parametrize(("module", "function", "after", "controlled"), cases())
 def test_a_killed_erasure_ends_as_one_that_was_not(
-    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+    settings: Settings,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    module: str,
+    function: str,
+    after: bool,
+    controlled: bool,
 ) -> None:
+    if not controlled:
+        request.getfixturevalue("uncontrolled")
     lake = histories.lake_at(settings, spark, histories.SMALL)
     histories.first_day(lake)
     lake.run()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
@@ -26,35 +27,45 @@ VISITS = Source(name="visits", widen_types=True, schema_hints="zip STRING")
 POINTS = [
     ("sluice.ingest.schema_log", "write_schema_version", False),
     ("sluice.ingest.schema_log", "write_schema_version", True),
-    ("sluice.flows.bronze.table_shape", "tables.replace_table", False),
-    ("sluice.flows.bronze.table_shape", "tables.replace_table", True),
+    ("sluice.flows.bronze.table_shape", "table_creation.replace_table", False),
+    ("sluice.flows.bronze.table_shape", "table_creation.replace_table", True),
     ("sluice.flows.bronze.intake", "commits.append_rows", True),
 ]
+"""In the order of a run: each has something left to do after a crash at those before it."""
 
 
 def test_columns_grow_and_are_widened_in_one_run(settings: Settings, spark: SparkSession) -> None:
-    _check(Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])), None)
+    _check(Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])))
 
 
-@pytest.mark.parametrize(("module", "function", "after"), POINTS)
+def cases() -> list[Any]:
+    """Every point alone."""
+    return [
+        pytest.param(
+            [point], id=f"{point[0].rsplit('.', 1)[1]}.{point[1]}-{'after' if point[2] else 'before'}", marks=pytest.mark.slow
+        )
+        for point in POINTS
+    ]
+
+
+@pytest.mark.parametrize("crashes", [pytest.param(POINTS, id="one-after-another"), *cases()])
 def test_a_crash_changes_nothing(
-    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, crashes: list[tuple[str, str, bool]]
 ) -> None:
-    _check(
-        Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])),
-        lambda: crash_at(monkeypatch, module, function, after),
-    )
+    """crashes: at each of them a run ends, and the next one begins."""
+    _check(Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])), monkeypatch, crashes)
 
 
-def _check(lake: Lakehouse, crash: object) -> None:
+def _check(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch | None = None, crashes: Sequence[tuple[str, str, bool]] = ()) -> None:
     lake.land("visits/1.json", '{"who": 1, "minutes": 5, "on": "2026-11-20"}\n{"who": 9007199254740993, "zip": 7}\nno object\n')
     lake.run()
     lake.land("visits/2.json", '{"who": 1.5, "minutes": 6, "at": {"door": 1}}\n')
-    if callable(crash):
-        crashed = crash()
-        with pytest.raises(Crash):
-            lake.run()
-        assert crashed
+    for point in crashes:
+        assert monkeypatch
+        with monkeypatch.context() as patch:
+            crash_at(patch, *point)
+            with pytest.raises(Crash):
+                lake.run()
     lake.run()
     rows = lake.rows("visits", "_delivery", "_row", "who", "minutes", "zip", "at", "_rescued_data")
     assert [(*row[:5], row[5] and row[5].asDict(), row[6] and json.loads(row[6])) for row in rows] == [

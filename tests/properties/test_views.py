@@ -316,6 +316,8 @@ TELLING = [
 
 OF_MISSING_PARTNERS = [worn_by_age, tracker_with_age, tracker_with_member, trackers_without_member, members_or_left_out]
 """Those that have a value in place of the NULL of an outer join."""
+BESIDE_MISSING_PARTNERS = ("members", "left_out", "trackers")
+"""What they read."""
 
 
 def graph_of(views: list[MaterializedView[...]]) -> Graph:
@@ -436,8 +438,17 @@ def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory:
 def test_views_of_missing_partners_equal_their_full_recompute(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
 ) -> None:
-    changing = ("members", "left_out", "trackers")
-    follow(at(tmp_path_factory), spark, random, OF_MISSING_PARTNERS, steps=4, changing=changing)
+    follow(at(tmp_path_factory), spark, random, OF_MISSING_PARTNERS, steps=2, changing=BESIDE_MISSING_PARTNERS)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@many
+@given(random=st.randoms(use_true_random=True))
+def test_views_of_missing_partners_equal_their_full_recompute_after_many_changes(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
+) -> None:
+    follow(at(tmp_path_factory), spark, random, OF_MISSING_PARTNERS, steps=8, changing=BESIDE_MISSING_PARTNERS)
 
 
 @pytest.mark.slow

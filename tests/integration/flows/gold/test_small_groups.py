@@ -53,6 +53,7 @@ FIRST = ((1, "ada", "Rome", 1), (2, "bob", "Rome", 2), (3, "cem", "Rome", 4), (4
 DAN = tuple((number, "dan", "Bari", 1) for number in (6, 7, 8))
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_group_is_there_while_it_has_enough_people(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, towns()]))
     append_delivery(lake.workspace(), ORDERS, 1, (*FIRST, *DAN))
