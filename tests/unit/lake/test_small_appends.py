@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from tests.unit.lake.test_small_writes import COLUMNS, THERE, described, make_table, write_log
+from tests.unit.lake.test_small_writes import COLUMNS, THERE, MakeTable, described, table_maker, write_log  # noqa: F401  # a fixture
 
 from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
@@ -33,9 +32,8 @@ def appended_rows(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(THERE, COLUMNS).drop("note")
 
 
-def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp_path: Path) -> None:
-    ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
-    shutil.copytree(ours, theirs)
+def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, make_table: MakeTable, tmp_path: Path) -> None:
+    ours, theirs = make_table(tmp_path / "ours"), make_table(tmp_path / "theirs")
     commit_marks.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
     commits.append_rows(appended_rows(spark), ours, ONCE, batch_sizes.measure_rows(appended_rows(spark)))
     commits.append_rows(appended_rows(spark), theirs, ONCE)
@@ -67,8 +65,10 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
 
 
 @pytest.mark.parametrize("first", ["delta-rs", "Spark"])
-def test_a_transaction_is_appended_once_whichever_way_it_went_first(spark: SparkSession, tmp_path: Path, first: str) -> None:
-    path = make_table(spark, tmp_path / "table")
+def test_a_transaction_is_appended_once_whichever_way_it_went_first(
+    spark: SparkSession, make_table: MakeTable, tmp_path: Path, first: str
+) -> None:
+    path = make_table(tmp_path / "table")
     sizes = [batch_sizes.measure_rows(appended_rows(spark)), None]
     for size in sizes if first == "delta-rs" else reversed(sizes):
         commits.append_rows(appended_rows(spark), path, ONCE, size)
@@ -82,8 +82,10 @@ def test_a_transaction_is_appended_once_whichever_way_it_went_first(spark: Spark
     assert log.latest_table_version(path) == 4
 
 
-def test_rows_of_unknown_size_many_rows_and_new_or_other_columns_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    path = make_table(spark, tmp_path / "table")
+def test_rows_of_unknown_size_many_rows_and_new_or_other_columns_are_left_to_spark(
+    spark: SparkSession, make_table: MakeTable, tmp_path: Path
+) -> None:
+    path = make_table(tmp_path / "table")
 
     def small(ddl: str = COLUMNS, size: RowsSize | None = None) -> bool:
         return small_writes.is_appended_by_delta_rs(path, table_creation.parse_ddl_schema(ddl), size or RowsSize(1, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -78,13 +78,19 @@ def schema() -> StructType:
     return table_creation.parse_ddl_schema(COLUMNS)
 
 
-def make_table(spark: SparkSession, path: Path) -> str:
+MakeTable = Callable[[Path], str]
+
+
+@pytest.fixture(scope="module", name="make_table")
+def table_maker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> MakeTable:
+    """Makes copies of a table that Spark has written once, in folders that are not there yet. Returns the path of each."""
+    made = tmp_path_factory.mktemp("made") / "table"
     shape = TableShape(
         schema=schema(), comment="c", statistics=choose_statistics_columns(schema(), private=("email", "t"), first=KEYS)
     )
-    table_creation.create_table(spark, str(path), shape)
-    spark.createDataFrame(THERE, schema()).coalesce(1).write.format("delta").mode("append").save(str(path))
-    return str(path)
+    table_creation.create_table(spark, str(made), shape)
+    spark.createDataFrame(THERE, schema()).coalesce(1).write.format("delta").mode("append").save(str(made))
+    return lambda path: str(shutil.copytree(made, path))
 
 
 def changed_rows(spark: SparkSession) -> DataFrame:
@@ -97,10 +103,9 @@ def described(rows: DataFrame) -> list[str]:
 
 @pytest.mark.parametrize("at_most", [None, RowsSize(5)], ids=["counted here", "few known before"])
 def test_both_ways_leave_what_every_reader_reads_alike(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_most: RowsSize | None
+    spark: SparkSession, make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_most: RowsSize | None
 ) -> None:
-    ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
-    shutil.copytree(ours, theirs)
+    ours, theirs = make_table(tmp_path / "ours"), make_table(tmp_path / "theirs")
     commit_marks.mark_session_commits(spark, "r1", "increment", "silver_t", [3])
     bounding = BoundingColumns(schema(), ("k", "at"))
     few = apply_merge_operations(spark, ours, changed_rows(spark), KEYS, bounding, at_most=at_most)
@@ -139,16 +144,18 @@ def test_both_ways_leave_what_every_reader_reads_alike(
 
 
 def test_few_rows_that_are_too_large_are_merged_by_spark(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, bounding = make_table(spark, tmp_path / "t"), BoundingColumns(schema(), ("k",))
+    path, bounding = make_table(tmp_path / "t"), BoundingColumns(schema(), ("k",))
     monkeypatch.setattr(small_writes, "MOST_ROW_BYTES", 1_000)
     done = apply_merge_operations(spark, path, changed_rows(spark), KEYS, bounding, at_most=RowsSize(5))
     assert done == MergeCounts(2, 2, 1) and commit_history.summarize_new_versions(path, 1).writers == "Spark"
 
 
-def test_no_personal_value_is_in_the_log_in_footers_or_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    path = make_table(spark, tmp_path / "table")
+def test_no_personal_value_is_in_the_log_in_footers_or_in_an_error(
+    spark: SparkSession, make_table: MakeTable, tmp_path: Path
+) -> None:
+    path = make_table(tmp_path / "table")
     before = {file.name for file in Path(path).glob("*.parquet")}
     apply_merge_operations(spark, path, changed_rows(spark), KEYS, BoundingColumns(schema(), ("k",)))
     said = "".join(file.read_text() for file in (Path(path) / "_delta_log").glob("*.json"))
@@ -352,12 +359,24 @@ STRANGE_ROWS = {
 }
 
 
-@pytest.mark.parametrize("strange", STRANGE_ROWS)
-@pytest.mark.parametrize("at_most", [RowsSize(3, None), None], ids=["known to be few", "counted"])
+@pytest.mark.parametrize(
+    ("strange", "at_most"),
+    [
+        pytest.param("a text that is not UTF-8", RowsSize(3, None), id="a text that is not UTF-8, known to be few"),
+        pytest.param("a far date", None, id="a far date, counted"),
+        pytest.param("a text that is not UTF-8", None, id="a text that is not UTF-8, counted", marks=pytest.mark.slow),
+        pytest.param("a far date", RowsSize(3, None), id="a far date, known to be few", marks=pytest.mark.slow),
+    ],
+)
 def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_merge_of_another(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], strange: str, at_most: RowsSize | None
+    spark: SparkSession,
+    make_table: MakeTable,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    strange: str,
+    at_most: RowsSize | None,
 ) -> None:
-    path = make_table(spark, tmp_path / "table")
+    path = make_table(tmp_path / "table")
     column, value, is_kept = STRANGE_ROWS[strange]
     there = spark.read.format("delta").load(path)
     others = there.where("k = 1").withColumn(column, F.expr(value)).unionAll(there.where("k IN (2, 3)"))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.conftest import ROOT
 
 from sluice.pipeline_records import PipelineRecords
@@ -61,14 +63,38 @@ def deliver(settings: Settings, name: str, text: str) -> None:
     (folder / name).write_text(text)
 
 
-def run_layers_job(checkout: Path, run: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any] | None]:
-    """The job that the DAG's task `layers` submits, and the report that it leaves."""
-    report = checkout / f"{run}.json"
-    command = [sys.executable, "spark_jobs/layers.py", "--pipeline", "shop", "--run-id", run, "--report", str(report)]
+def layers_job(checkout: Path, run: str) -> list[str]:
+    """The script that the DAG's task `layers` submits, and its arguments."""
+    return ["spark_jobs/layers.py", "--pipeline", "shop", "--run-id", run, "--report", str(report_of(checkout, run))]
+
+
+def report_of(checkout: Path, run: str) -> Path:
+    return checkout / f"{run}.json"
+
+
+def run_layers_job_here(
+    checkout: Path, run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Runs that job in this process, which forgets the pipeline's modules then. Returns the exit code and what it printed."""
+    job = layers_job(checkout, run)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(checkout / "include"))
+        patch.setattr(sys, "argv", job)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(checkout / job[0]), run_name="__main__")
+    for name in [name for name in sys.modules if name.startswith("pipelines.shop")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
+def run_layers_job(checkout: Path, run: str) -> subprocess.CompletedProcess[str]:
+    """Runs that job as it is submitted, in a process of its own."""
+    command = [sys.executable, *layers_job(checkout, run)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "SPARK_", "AIRFLOW"))}
     environment = {**kept, "PYTHONPATH": str(checkout / "include"), "SLUICE_ROOT": str(checkout)}
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    return done, json.loads(report.read_text()) if report.exists() else None
+    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 def recorded_flows(settings: Settings, run: str) -> list[tuple[str, str, str]]:
@@ -77,7 +103,7 @@ def recorded_flows(settings: Settings, run: str) -> list[tuple[str, str, str]]:
 
 
 def test_one_job_runs_all_layers_and_records_each_also_where_one_failed_before(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in os.environ if name.startswith("SLUICE_")]:
         monkeypatch.delenv(name)
@@ -89,21 +115,23 @@ def test_one_job_runs_all_layers_and_records_each_also_where_one_failed_before(
     shutil.copy(gold, checkout / "kept")
     gold.write_text(gold.read_text().replace('F.count("id")', 'F.sum(F.raise_error(F.lit("no")).cast("int"))'))
     deliver(settings, "1.csv", "id,amount\n1,5\n2,5\n")
-    done, report = run_layers_job(checkout, "one")
-    assert done.returncode == 1 and "sluice layers: Flow 'counted'" in done.stderr
-    assert report is not None and [flow["flow"] for flow in report["flows"]] == ["orders", "order", "counted"], "for alerts"
+    code, out, err = run_layers_job_here(checkout, "one", monkeypatch, capsys)
+    assert code == 1 and "sluice layers: Flow 'counted'" in err
+    report = json.loads(report_of(checkout, "one").read_text())
+    assert [flow["flow"] for flow in report["flows"]] == ["orders", "order", "counted"], "for alerts"
     assert recorded_flows(settings, "one") == [
         ("bronze", "orders", "done"),
         ("silver", "order", "done"),
         ("gold", "counted", "failed"),
     ]
-    assert "shop silver, increment, run one" in done.stdout, "what is done is told before the next stage begins"
+    assert "shop silver, increment, run one" in out, "what is done is told before the next stage begins"
 
     shutil.copy(checkout / "kept", gold)
     deliver(settings, "2.csv", "id,amount\n3,5\n")
-    done, report = run_layers_job(checkout, "two")
+    done = run_layers_job(checkout, "two")
     assert done.returncode == 0, done.stderr
-    assert report is not None and (report["stage"], report["run"], report["committed"]) == ("layers", "two", True)
+    report = json.loads(report_of(checkout, "two").read_text())
+    assert (report["stage"], report["run"], report["committed"]) == ("layers", "two", True)
     told = [("bronze", "orders"), ("silver", "order"), ("gold", "counted")]
     assert [(flow["layer"], flow["flow"]) for flow in report["flows"]] == told
     assert json.loads(done.stdout.splitlines()[-1]) == report

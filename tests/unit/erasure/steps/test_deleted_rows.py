@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
-from tests.unit.lake.test_small_writes import THERE, described, make_table
+from tests.unit.lake.test_small_writes import THERE, MakeTable, described, table_maker  # noqa: F401  # a fixture
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -57,11 +56,10 @@ def workspace(settings: Settings, spark: SparkSession) -> Workspace:
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_ways_leave_the_same_rows_and_no_value_in_the_log(
-    workspace: Workspace, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+    workspace: Workspace, spark: SparkSession, make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     condition, columns, people, deleted = CASES[case]
-    ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
-    shutil.copytree(ours, theirs)
+    ours, theirs = make_table(tmp_path / "ours"), make_table(tmp_path / "theirs")
 
     def gone() -> DataFrame:
         return spark.createDataFrame(people, columns)
@@ -99,6 +97,7 @@ def test_both_ways_leave_the_same_rows_and_no_value_in_the_log(
 def test_what_delta_rs_may_see_otherwise_and_what_is_much_is_deleted_by_spark(
     workspace: Workspace,
     spark: SparkSession,
+    make_table: MakeTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     condition: str,
@@ -106,7 +105,7 @@ def test_what_delta_rs_may_see_otherwise_and_what_is_much_is_deleted_by_spark(
     people: list[tuple[object]],
     most: int,
 ) -> None:
-    path = make_table(spark, tmp_path / "table")
+    path = make_table(tmp_path / "table")
     monkeypatch.setattr(small_writes, "MOST_ROWS", most)
     monkeypatch.setattr(small_writes, "delete_few_rows", lambda *_: pytest.fail("through delta-rs"))
     before = spark.read.format("delta").load(path).count()
@@ -114,16 +113,20 @@ def test_what_delta_rs_may_see_otherwise_and_what_is_much_is_deleted_by_spark(
     assert spark.read.format("delta").load(path).count() == before - deleted
 
 
-def test_where_nobody_is_there_is_no_commit(workspace: Workspace, spark: SparkSession, tmp_path: Path) -> None:
-    path = make_table(spark, tmp_path / "table")
+def test_where_nobody_is_there_is_no_commit(
+    workspace: Workspace, spark: SparkSession, make_table: MakeTable, tmp_path: Path
+) -> None:
+    path = make_table(tmp_path / "table")
     before = log.read_table_state(path)
     gone = spark.createDataFrame([("nobody",)], "_erased_subject STRING")
     assert rows.delete_by_merge(workspace, path, gone, SUBJECT) == 0
     assert log.read_table_state(path) == before
 
 
-def test_a_file_with_a_far_date_loses_its_rows_too(workspace: Workspace, spark: SparkSession, tmp_path: Path) -> None:
-    path = make_table(spark, tmp_path / "table")
+def test_a_file_with_a_far_date_loses_its_rows_too(
+    workspace: Workspace, spark: SparkSession, make_table: MakeTable, tmp_path: Path
+) -> None:
+    path = make_table(tmp_path / "table")
     far = spark.read.format("delta").load(path).where("k = 1").withColumn("day", F.expr("make_date(12000, 1, 1)"))
     near = spark.read.format("delta").load(path).where("k = 2")
     far.unionAll(near).coalesce(1).write.format("delta").mode("overwrite").save(path)
@@ -133,9 +136,9 @@ def test_a_file_with_a_far_date_loses_its_rows_too(workspace: Workspace, spark: 
 
 
 def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_deletion_of_another(
-    workspace: Workspace, spark: SparkSession, tmp_path: Path
+    workspace: Workspace, spark: SparkSession, make_table: MakeTable, tmp_path: Path
 ) -> None:
-    path = make_table(spark, tmp_path / "table")
+    path = make_table(tmp_path / "table")
     kept = spark.read.format("delta").load(path)
     others = kept.where("k = 1").withColumn("note", F.expr("CAST(X'61FF' AS STRING)"))
     others.unionAll(kept.where("k = 2")).coalesce(1).write.format("delta").mode("overwrite").save(path)
