@@ -121,8 +121,19 @@ def _sought(person: int) -> list[residue.Needle]:
 
 
 @given(made=files)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_it_finds_whoever_is_there_and_nobody_else(made: list[tuple[str, list[str], set[int]]]) -> None:
+    check_scan(made)
+
+
+@pytest.mark.slow
+@given(made=files)
+@settings(max_examples=240, deadline=None)
+def test_it_finds_whoever_is_there_and_nobody_else_in_many_files(made: list[tuple[str, list[str], set[int]]]) -> None:
+    check_scan(made)
+
+
+def check_scan(made: list[tuple[str, list[str], set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         there = _write(Path(folder), made)
         roots = [residue.ScanRoot("lake", folder)]

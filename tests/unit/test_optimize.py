@@ -128,12 +128,19 @@ def rewrite_as_decided(path: str, zorder: Sequence[str]) -> int:
     return sum(group.size for group in decision.groups)
 
 
-@pytest.mark.parametrize("days", [60, pytest.param(365, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("zorder", "merges"),
-    [(("id",), True), (("day",), True), ((), True), (("id",), False)],
-    ids=["over one another", "in order", "in no order", "nothing but appends"],
-)
+def cases_of_days() -> list[Any]:
+    """As many days as it takes until something is rewritten; more are slow."""
+    cases = {"over one another": (("id",), True), "in order": (("day",), True), "in no order": ((), True)}
+    cases |= {"nothing but appends": (("id",), False)}
+    first = {name: 60 if name == "in order" else 30 for name in cases}
+    return [
+        pytest.param(*case, days, id=f"{name}-{days}", marks=() if days == first[name] else pytest.mark.slow)
+        for name, case in cases.items()
+        for days in sorted({first[name], 60, 365})
+    ]
+
+
+@pytest.mark.parametrize(("zorder", "merges", "days"), cases_of_days())
 def test_daily_increments_are_well_laid_out_and_upkeep_writes_no_more_than_came(
     tmp_path: Path, zorder: tuple[str, ...], merges: bool, days: int
 ) -> None:

@@ -88,6 +88,16 @@ def assert_as_in_a_lake_without_robert(lake: Lakehouse) -> None:
     assert not list(Path(lake.records.bookkeeping("erased_rows")).glob("*"))
 
 
+def assert_erased_and_nothing_is_left_to_do(lake: Lakehouse) -> None:
+    (request,) = request_record.list_erasure_requests(lake.records)
+    assert request.state == request_events.LOGICALLY
+    before = lake.versions()
+    lake.run("propagate_deletions")
+    lake.run()
+    assert lake.versions() == before
+
+
+@pytest.mark.slow
 def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse) -> None:
     """Also where another table keeps the facts, so that bronze loses no row."""
     receiving.receive_erasure_request(lake.settings, lake.graph, [ROBERT], "who")
@@ -96,12 +106,7 @@ def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse)
     assert reports["owners"].deleted == 2
     noted = {one.table: one.rows for one in erasure_ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
     assert noted == {"owners": 2, "owner": 2, "owned": 2, "locker": 2}
-    (request,) = request_record.list_erasure_requests(lake.records)
-    assert request.state == request_events.LOGICALLY
-    before = lake.versions()
-    lake.run("propagate_deletions")
-    lake.run()
-    assert lake.versions() == before
+    assert_erased_and_nothing_is_left_to_do(lake)
 
 
 def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
@@ -129,6 +134,7 @@ def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
     lake.run()
     lake.run("propagate_deletions")
     assert_as_in_a_lake_without_robert(lake)
+    assert_erased_and_nothing_is_left_to_do(lake)
 
 
 def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_later(

@@ -78,7 +78,7 @@ def check_race(server: S3Server, bucket_url: str, kinds: list[str], commits: int
 
 @pytest.mark.spark
 def test_no_commit_of_two_kinds_of_drivers_is_lost(s3_server: S3Server, bucket_url: str) -> None:
-    check_race(s3_server, bucket_url, ["spark", "delta-rs"], 25)
+    check_race(s3_server, bucket_url, ["spark", "delta-rs"], 15)
 
 
 @pytest.mark.slow

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, copy_roots, settings_at
 from tests.few_rows import merge_rows
 
 from sluice.cli.running.plan import _describe_bound
@@ -56,7 +58,7 @@ def bargains(orders, customers, items):
 
 
 class Shop:
-    """Ten customers with ten orders each, of twenty items."""
+    """Ten customers with ten orders each, of twenty items: made by `make`, and by `first_run` for all tests."""
 
     def __init__(self, settings: Settings, spark: SparkSession, *views: MaterializedView[...]) -> None:
         sources = [
@@ -64,6 +66,8 @@ class Shop:
             for name, (ddl, _) in INPUTS.items()
         ]
         self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [*sources, *views]), spark, "run")
+
+    def make(self) -> None:
         self.put("orders", [(number, number // 10, number % 20) for number in range(100)])
         self.put("customers", [(number, "Oslo") for number in range(10)])
         self.put("items", [(number, 5) for number in range(20)])
@@ -92,19 +96,34 @@ class Shop:
         )
 
 
-def test_a_customers_change_makes_anew_the_rows_of_the_customers_orders(settings: Settings, spark: SparkSession) -> None:
-    shop = Shop(settings, spark, order_cities)
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Settings:
+    """A lake after the first run of three views, to be copied."""
+    shop = Shop(settings_at(tmp_path_factory.mktemp("first_run")), spark, order_cities, order_lines, bargains)
+    shop.make()
     shop.run()
+    return shop.workspace.settings
+
+
+OpenShop = Callable[..., Shop]
+
+
+@pytest.fixture
+def open_shop(first_run: Settings, tmp_path: Path, spark: SparkSession) -> OpenShop:
+    """Opens a copy of that lake with some of its views."""
+    return lambda *views: Shop(copy_roots(first_run, tmp_path), spark, *views)
+
+
+def test_a_customers_change_makes_anew_the_rows_of_the_customers_orders(open_shop: OpenShop) -> None:
+    shop = open_shop(order_cities)
     shop.put("customers", [(3, "Rome"), (77, "Bergen")])
     report = shop.run()["order_cities"]
     assert (report.recomputed, report.updated, report.inserted) == ("keys: 10 of 100 rows", 10, 0)
     assert shop.is_right()
 
 
-def test_a_join_is_followed_only_where_that_is_worth_its_jobs(
-    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop = Shop(settings, spark, replace(order_cities, recompute="auto"))
+def test_a_join_is_followed_only_where_that_is_worth_its_jobs(open_shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = open_shop(replace(order_cities, recompute="auto"))
     shop.run()
     # 210 rows in all: more than the bound of any view, and as many as ten times that.
     monkeypatch.setattr(choice, "SMALL_ROWS", 21)
@@ -117,21 +136,19 @@ def test_a_join_is_followed_only_where_that_is_worth_its_jobs(
     assert shop.run()["order_cities"].recomputed == "keys: 10 of 100 rows" and shop.is_right()
 
 
-def test_changes_on_both_sides_of_the_join_at_once(settings: Settings, spark: SparkSession) -> None:
+def test_changes_on_both_sides_of_the_join_at_once(open_shop: OpenShop) -> None:
     """An order goes from a customer who moves to another: its old row is found by the order itself."""
-    shop = Shop(settings, spark, order_cities)
-    shop.run()
+    shop = open_shop(order_cities)
     shop.put("customers", [(3, "Rome")])
     shop.put("orders", [(30, 4, 0), (200, 3, 0)])
     report = shop.run()["order_cities"]
     assert report.recomputed == "keys: 11 of 100 rows" and shop.is_right()
-    books = PipelineBooks(settings, shop.workspace.graph)
+    books = PipelineBooks(shop.workspace.settings, shop.workspace.graph)
     assert lag.read_view_standing(books, order_cities).unbounded == (), "a change that a join follows is bounded"
 
 
-def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(settings: Settings, spark: SparkSession) -> None:
-    shop = Shop(settings, spark, order_lines, bargains)
-    shop.run()
+def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(open_shop: OpenShop) -> None:
+    shop = open_shop(order_lines, bargains)
     shop.put("items", [(3, 7)])
     assert shop.run()["order_lines"].recomputed == "keys: 5 of 100 rows"
     # Order 34 is of customer 3 and item 14: no new row of one goes with an old row of the other.
@@ -143,9 +160,8 @@ def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(settings
     assert reports["bargains"].deleted == 14 and shop.is_right()
 
 
-def test_what_cannot_be_read_as_it_was_is_not_joined(settings: Settings, spark: SparkSession) -> None:
-    shop = Shop(settings, spark, order_lines)
-    shop.run()
+def test_what_cannot_be_read_as_it_was_is_not_joined(open_shop: OpenShop) -> None:
+    shop = open_shop(order_lines)
     before = RustTable(shop.workspace.path("items")).file_uris()
     shop.put("items", [(number, 7) for number in range(20)])
     shop.put("customers", [(3, "Rome")])
@@ -156,8 +172,8 @@ def test_what_cannot_be_read_as_it_was_is_not_joined(settings: Settings, spark: 
     assert shop.is_right()
 
 
-def test_check_says_what_a_join_follows(settings: Settings, spark: SparkSession) -> None:
-    shop = Shop(settings, spark, order_lines)
-    found = transforms.examine_transforms(spark.newSession(), settings, shop.workspace.graph)
+def test_check_says_what_a_join_follows(open_shop: OpenShop, spark: SparkSession) -> None:
+    shop = open_shop(order_lines)
+    found = transforms.examine_transforms(spark.newSession(), shop.workspace.settings, shop.workspace.graph)
     told = {bound["input"]: _describe_bound(bound["columns"], bound["joined"], bound["reach"]) for bound in found.bounds}
     assert told == {"orders": ["order"], "customers": ["order by a join"], "items": ["order by a join"]}

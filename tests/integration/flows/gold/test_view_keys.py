@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, copy_roots, settings_at
 from tests.few_rows import append_rows
 
 from sluice.declare import Pipeline, Source, materialized_view
@@ -50,13 +51,14 @@ def filled(trackers: DataFrame) -> DataFrame:
 class Lake:
     """A table of trackers, and views of it."""
 
-    def __init__(self, settings: Settings, spark: SparkSession, *views: MaterializedView[...]) -> None:
+    def __init__(self, settings: Settings, spark: SparkSession, *views: MaterializedView[...], made: bool = False) -> None:
+        """made: whether the tables are there."""
         source = Source(name="trackers", format="json", path="trackers", schema=DDL, comment="Stands for a table.")
         self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [source, *views]), spark, "run")
         self.path = self.workspace.path("trackers")
-        table_creation.create_table(
-            spark, self.path, TableShape(schema=table_creation.parse_ddl_schema(DDL), comment="", statistics=("device",))
-        )
+        if not made:
+            shape = TableShape(schema=table_creation.parse_ddl_schema(DDL), comment="", statistics=("device",))
+            table_creation.create_table(spark, self.path, shape)
 
     def put(self, *rows: tuple[object, ...], ddl: str = DDL) -> None:
         if ddl == DDL:
@@ -82,6 +84,20 @@ class Lake:
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         inside = self.workspace
         return Lakehouse(inside.settings, inside.session, inside.graph).rows(name, *columns)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Settings:
+    """A lake with `by_city` of two cities, to be copied."""
+    lake = Lake(settings_at(tmp_path_factory.mktemp("first_run")), spark, by_city)
+    lake.put((1, "a", "Rome", 1, True), (2, "b", "Bari", 1, True))
+    lake.run()
+    return lake.workspace.settings
+
+
+@pytest.fixture
+def two_cities(first_run: Settings, tmp_path: Path, spark: SparkSession) -> Lake:
+    return Lake(copy_roots(first_run, tmp_path), spark, by_city, made=True)
 
 
 def test_a_key_that_no_change_tells_of_is_given_once_or_the_run_fails(settings: Settings, spark: SparkSession) -> None:
@@ -121,12 +137,8 @@ def test_an_empty_text_in_a_partition_is_no_text(settings: Settings, spark: Spar
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(
-    settings: Settings, spark: SparkSession, differs: bool
-) -> None:
-    lake = Lake(settings, spark, by_city)
-    lake.put((1, "a", "Rome", 1, True), (2, "b", "Bari", 1, True))
-    lake.run()
+def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(two_cities: Lake, differs: bool) -> None:
+    lake = two_cities
     # The key is there twice, and once where the view has no row any more: two rows to delete have one key.
     twice = lake.table("by_city").toDF().where("city = 'Rome'")
     twice = twice.withColumn("city", F.lit("Pisa")).unionAll(twice.withColumn("city", F.lit("Pisa"))) if differs else twice
@@ -136,10 +148,8 @@ def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(
     assert "its table had a key twice, and was rewritten" in report.notes
 
 
-def test_a_key_that_is_there_twice_is_seen_where_the_number_of_rows_is_right(settings: Settings, spark: SparkSession) -> None:
-    lake = Lake(settings, spark, by_city)
-    lake.put((1, "a", "Rome", 1, True), (2, "b", "Bari", 1, True))
-    lake.run()
+def test_a_key_that_is_there_twice_is_seen_where_the_number_of_rows_is_right(two_cities: Lake) -> None:
+    lake = two_cities
     twice = lake.table("by_city").toDF().where("city = 'Rome'").withColumn("city", F.lit("Pisa"))
     twice.unionAll(twice).write.format("delta").mode("append").save(lake.workspace.path("by_city"))
     lake.put((3, "c", "Turin", 1, True), (4, "d", "Milan", 1, True))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 from tests.conftest import Lakehouse, copied_lakehouse, settings_at
+from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -51,9 +52,17 @@ DERIVED = (order, spending)
 LAYER = __name__.rpartition(".")[2]
 
 
-def line(number: int, who: str, days: int | None, spent: int) -> str:
+Order = tuple[int, str, str | None, int]
+
+
+def bid(number: int, who: str, days: int | None, spent: int) -> Order:
+    """An order of so many days ago."""
     at = None if days is None else (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
-    return json.dumps({"id": number, "who": who, "at": at, "spent": spent}) + "\n"
+    return number, who, at, spent
+
+
+def line(number: int, who: str, days: int | None, spent: int) -> str:
+    return json.dumps(dict(zip(("id", "who", "at", "spent"), bid(number, who, days, spent), strict=True))) + "\n"
 
 
 def adds_up(lake: Lakehouse) -> bool:
@@ -104,8 +113,8 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
 def test_a_restored_view_loses_what_gets_too_old_later_and_no_restore_brings_it_back(shop: Lakehouse) -> None:
     before = {name: str(log.latest_table_version(shop.workspace().path(name))) for name in ("order", "spending")}
     shop.graph = build_declaration_graph(PIPELINE, [ORDERS, *DERIVED])
-    shop.land("orders/3.jsonl", line(3, "kim", 1, 30))
-    shop.run()
+    append_delivery(shop.workspace(), ORDERS, 3, [bid(3, "kim", 1, 30)])
+    shop.run(LAYER)
     assert shop.rows("spending") == [("ada", 16), ("eve", 2), ("kim", 30)]
     restoring.run_table_restore(shop.settings, shop.graph, "spending", before["spending"])
     assert shop.rows("spending") == [("ada", 16), ("eve", 5)], (
@@ -172,10 +181,9 @@ def test_a_row_whose_place_was_too_old_goes_when_the_place_that_has_it_too_gets_
 ) -> None:
     """The file comes again, with another time for the same row: silver does not show the time, so its row is the same."""
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order]))
-    lake.land("orders/1.jsonl", line(1, "ada", 500, 9))
-    lake.run()
-    lake.land("orders/1.jsonl", line(1, "ada", 450, 9))
-    lake.run()
+    for delivery, days in ((1, 500), (2, 450)):
+        append_delivery(lake.workspace(), ORDERS, delivery, [bid(1, "ada", days, 9)], file="1.jsonl")
+        lake.run(LAYER)
     assert lake.rows("order", "id", "_delivery") == [(1, 1)]
     for kept, left in (("480 days", [(1, 2)]), ("400 days", [])):
         lake.graph = build_declaration_graph(PIPELINE, [replace(ORDERS, keep_for=kept), order])
