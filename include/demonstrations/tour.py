@@ -55,7 +55,7 @@ LEGS: tuple[Leg, ...] = (("first days", {"days": 3}), ("one more day", {"days": 
 LEGS_WITHOUT_DAYS: tuple[Leg, ...] = (("all there is", {}), ("nothing new", None))
 
 START_SECONDS = 15
-TASK_SECONDS = 13
+TASK_SECONDS = 10
 LOG_LINES = 15
 
 
