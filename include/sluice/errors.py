@@ -14,9 +14,11 @@ class SluiceError(Exception):
     """A run failed. Exit code 1: trying again may help.
 
     report: of a stage that failed, what its flows did nevertheless, as a stage that succeeded returns it; None if that is not known.
+    retry_helps: False if the same work, done again, is known to fail in the same way.
     """
 
     exit_code = 1
+    retry_helps = True
     report: dict[str, Any] | None = None
 
 
@@ -24,6 +26,7 @@ class UsageError(SluiceError):
     """An argument, a path, a date or a name is wrong. Exit code 2: trying again does not help."""
 
     exit_code = 2
+    retry_helps = False
 
 
 class DeclarationError(UsageError):

@@ -5,6 +5,7 @@ A new stage is an entry of `_AFTER_LAYERS`, a job script with its name, and the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -36,10 +37,9 @@ class Stage:
     the DAG.
 
     in_clone: whether a clone runs it; "views": if it brings only views up to date. once_in_backfill: a backfill of many runs does it only in
-    the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
-    process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it may advance requests to erase
-    people, so its report has their states. registers_names: after it, tables get their names in the catalog, if there is one.
-    without_spark: says of a workspace whether the stage can do without Spark now; None if it always needs Spark.
+    the last one. always_recorded: a process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it
+    may advance requests to erase people, so its report has their states. registers_names: after it, tables get their names in the catalog,
+    if there is one. without_spark: says of a workspace whether the stage can do without Spark now; None if it always needs Spark.
     """
 
     name: str
@@ -49,7 +49,6 @@ class Stage:
     group: StageGroup | None = None
     in_clone: Literal["never", "views", "always"] = "never"
     once_in_backfill: bool = False
-    retried: bool = True
     always_recorded: bool = False
     moves_erasures: bool = False
     registers_names: bool = False
@@ -130,7 +129,6 @@ VERIFY = Stage(
     ),
     function=NamedFunction("sluice.runs.execution.verifying:run_verify_stage"),
     once_in_backfill=True,
-    retried=False,
     always_recorded=True,
 )
 
@@ -158,6 +156,11 @@ ERASE = Stage(
 
 CLONE, RELEASE, RESTORE, READMISSION = "clone", "release", "restore", "quarantine"
 """Work of other commands, by its name as a stage in the run ledger. It is no task of a DAG."""
+
+
+def is_demanded(stage: str, verify: VerifyChoice, optimize_now: Sequence[str]) -> bool:
+    """Whether more of this stage is asked for than it does in every run: `verify` of all tables, or `optimize` of named ones."""
+    return {VERIFY.name: verify != "next", OPTIMIZE.name: bool(optimize_now)}.get(stage, False)
 
 
 def stages_after_layers() -> tuple[Stage, ...]:

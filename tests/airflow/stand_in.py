@@ -1,7 +1,8 @@
 """Stands in for spark-submit and a job behind it: notes what it was told, does as the environment says, writes a report.
 
 STAND_IN_EXIT: the exit code.
-STAND_IN_REPORTS: a report is written although it fails. STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
+STAND_IN_REPORTS: a report is written although it fails. STAND_IN_SAYS: more fields of the report, as JSON.
+STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
 STAND_IN_UNTIL: a file; once it is there, the work is done.
 STAND_IN_LOOKS_AFTER: for how many seconds it does not look.
 STAND_IN_STUBBORN: "asked" ignores the stop request, "terminated" ignores SIGTERM as well.
@@ -51,7 +52,7 @@ def main():
     flow |= {"rules": {"plausible_heart_rate": 7}, "quarantined": 2}
     if not code and stage in ("gold", "optimize") and "STAND_IN_ROWS" in os.environ:
         write(stage, told.get("--pipeline", "gym"), int(os.environ["STAND_IN_ROWS"]))
-    report = {"run": told.get("--run-id"), "stage": stage, "flows": [flow]}
+    report = {"run": told.get("--run-id"), "stage": stage, "flows": [flow]} | json.loads(os.environ.get("STAND_IN_SAYS", "{}"))
     if "--report" in told and (not code or "STAND_IN_REPORTS" in os.environ):
         Path(told["--report"]).write_text(json.dumps(report))
     if code:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +26,7 @@ from tests.checkout import read_notes
 from tests.waiting import is_alive, until
 
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import KNOWN_LAYERS, OPTIMIZE, SILVER, VERIFY, stages_after_layers
+from sluice.pipeline_stages import KNOWN_LAYERS, OPTIMIZE, SILVER, VERIFY, Stage, stages_after_layers
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -205,6 +208,67 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         holder.write_lease_end(folder, mine)
     monkeypatch.delenv("STAND_IN_EXIT", raising=False)
     assert operator.execute(context())["stage"] == operator.stage.name
+
+
+@pytest.fixture
+def kept_running(checkout: Checkout) -> Iterator[None]:
+    """A process that keeps the pipeline running: this one."""
+    from sluice.runs.lease import holder
+
+    folder = Path(PipelineRecords(checkout.settings, "gym").bookkeeping())
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = holder.write_lease_description(folder, "kept", kept_running=True)
+    yield
+    holder.write_lease_end(folder, mine)
+
+
+def test_no_work_is_left_to_a_kept_running_process_that_was_asked_to_stop(
+    checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch, kept_running: None
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+
+    request = PipelineRecords(checkout.settings, "gym").stop_request("kept")
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    try:
+        assert operator.execute(context())["stage"] == "silver", "its job waits for the lease"
+        monkeypatch.setenv("STAND_IN_EXIT", "3")
+        with pytest.raises(AirflowException, match="another job writes this pipeline") as failure:
+            operator.execute(context())
+        assert not isinstance(failure.value, AirflowFailException | AirflowSkipException), "the next attempt gets it"
+    finally:
+        request.unlink()
+
+
+@pytest.mark.parametrize(
+    ("stage", "form", "left"),
+    [
+        (VERIFY, {"verify": ALL}, False),
+        (OPTIMIZE, {"optimize_now": ["device_day"]}, False),
+        (VERIFY, {"optimize_now": ["device_day"]}, True),
+        (SILVER, {"verify": ALL, "optimize_now": ["device_day"]}, True),
+    ],
+)
+def test_what_the_form_asks_of_upkeep_is_not_left_to_a_kept_running_process(
+    checkout: Checkout, records: Path, kept_running: None, stage: Stage, form: dict[str, Any], left: bool
+) -> None:
+    """Such a process verifies one table in turn, and lays out tables that need it."""
+    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+
+    operator = SluiceSparkSubmitOperator(task_id=stage.name, pipeline="gym", stage=stage)
+    expected = (
+        (AirflowSkipException, "'gym' is kept running by")
+        if left
+        else (
+            AirflowFailException,
+            f"What the form asks of '{stage.name}' cannot be left to that process: Pipeline 'gym' is kept",
+        )
+    )
+    with pytest.raises(expected[0], match=expected[1]):
+        operator.execute(context(**form))
+    assert told(records) == []
 
 
 def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Checkout, operator: Any, records: Path) -> None:
@@ -428,18 +492,37 @@ def test_exit_codes(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatc
     assert failure.value.__suppress_context__, "the command line and its stack trace are no news"
 
 
-@pytest.mark.parametrize("code", [1, 3, 137])
+@pytest.mark.parametrize(
+    ("code", "reports", "said", "final"),
+    [
+        (1, True, {"retry_helps": False}, True),
+        (1, True, {}, False),
+        (1, False, {}, False),
+        (3, False, {}, False),
+        (137, False, {}, False),
+    ],
+    ids=["tables differ", "stopped on request", "the JVM was lost", "the lease is held", "killed"],
+)
 def test_what_differs_from_its_recompute_is_not_tried_again(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    checkout: Checkout,
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    reports: bool,
+    said: dict[str, Any],
+    final: bool,
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     monkeypatch.setenv("STAND_IN_EXIT", str(code))
+    monkeypatch.setenv("STAND_IN_SAYS", json.dumps(said))
+    if reports:
+        monkeypatch.setenv("STAND_IN_REPORTS", "yes")
     with pytest.raises(AirflowException) as failure:
         SluiceSparkSubmitOperator(task_id="verify", pipeline="gym", stage=VERIFY).execute(context())
-    assert isinstance(failure.value, AirflowFailException) == (code == 1), "a lease that is held and a job that was killed are"
+    assert isinstance(failure.value, AirflowFailException) == final, "any other failure may pass"
 
 
 def test_a_missing_connection_is_no_yarn(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,6 +575,47 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
     request.touch()
     monkeypatch.setenv("STAND_IN_SECONDS", "0.3")
     assert operator.execute(context())["stage"] == "silver"
+
+
+@pytest.mark.parametrize("try_number", [1, 2])
+@pytest.mark.parametrize("seen_by", ["its lease", "its signs of life"])
+def test_a_stop_request_stays_while_the_job_of_an_earlier_attempt_works(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seen_by: str, try_number: int
+) -> None:
+    """Airflow lost that attempt, and tries again; `sluice stop` asked the job that still works."""
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    from orchestration.dag_run import run_identity
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+    from sluice.runs.followed_job import find_living_job, locate_followed_job
+    from sluice.runs.lease import holder
+
+    operator = SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage=SILVER)
+    lake = PipelineRecords(replace(checkout.settings, lake=str(tmp_path)), "gym")
+    given = context() | {"ti": SimpleNamespace(try_number=try_number)}
+    run, beats = run_identity(given), itertools.count()
+    request, beating = lake.stop_request(run), locate_followed_job(lake, f"{run}-silver-0-1")
+    for file in (request, beating):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    beating.write_text("{}")
+    monkeypatch.setattr(find_living_job, "__defaults__", (lambda _: beating.write_text(f'{{"beat": {next(beats)}}}'), 1.0))
+    folder = Path(lake.bookkeeping())
+    if seen_by == "its lease":
+        beating.unlink()
+        mine = holder.write_lease_description(folder, run)
+
+    def look() -> bool:
+        request.touch()
+        with contextlib.suppress(AirflowException):  # a first attempt is told that its run is to stop
+            operator._refuse_unanswered_stop(lake, given)  # type: ignore[arg-type]  # what it reads of it
+        return request.exists()
+
+    assert look(), "the job has not found it yet"
+    if seen_by == "its lease":
+        holder.write_lease_end(folder, mine)
+    else:
+        monkeypatch.setattr(find_living_job, "__defaults__", (lambda _: None, 1.0))
+    assert not look(), "it was obeyed, or the job is dead"
 
 
 @pytest.mark.parametrize("deploy_mode", ["client", "cluster"])

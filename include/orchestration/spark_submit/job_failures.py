@@ -7,9 +7,9 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from orchestration.dag_run import RunRequest
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import Stage
+from sluice.pipeline_stages import Stage, is_demanded
 from sluice.run_modes import find_run_mode
-from sluice.runs.followed_job import JobEnd
+from sluice.runs.followed_job import RETRY_HELPS, JobEnd
 from sluice.runs.lease import holder
 
 
@@ -20,21 +20,23 @@ def explain_failed_job(
     if end.exit_code == UsageError.exit_code:
         return AirflowFailException(f"{task}: wrong use or declaration: {end.reason}")
     if end.exit_code == LeaseHeld.exit_code:
-        leave_to_kept_running(records, asked)
+        leave_to_kept_running(records, stage, asked)
         return AirflowException(f"{task}: another job writes this pipeline: {end.reason}")
-    if not stage.retried and end.exit_code == SluiceError.exit_code:
+    if end.exit_code == SluiceError.exit_code and end.report is not None and end.report.get(RETRY_HELPS) is False:
         return AirflowFailException(f"{task}: {end.reason}")
     return AirflowException(f"{task}: exit code {end.exit_code}: {end.reason}")
 
 
-def leave_to_kept_running(records: PipelineRecords, asked: RunRequest | None, *, certain: bool = False) -> None:
+def leave_to_kept_running(records: PipelineRecords, stage: Stage, asked: RunRequest | None, *, certain: bool = False) -> None:
     """Raise if a process keeps the pipeline running, which does what an increment would do and nothing else, or only one stage.
 
-    asked: None for work that is no stage of a run. certain: raise only if the process is seen to live on this host. If the lease was refused,
-    it certainly lives.
+    Nothing is left to a process that was asked to stop: the job waits for its lease. asked: None for work that is no stage of a run.
+    certain: raise only if the process is seen to live on this host. If the lease was refused, it certainly lives.
     """
     found = holder.find_lease_holder(records)
     if found is None or not found.kept_running or (certain and not found.here):
+        return
+    if records.stop_request(found.run).exists():
         return
     told = found.held(f"Pipeline '{records.pipeline}'", records.pipeline)
     if found.stage is not None:
@@ -42,6 +44,8 @@ def leave_to_kept_running(records: PipelineRecords, asked: RunRequest | None, *,
         raise AirflowFailException(told)
     if asked is None:
         raise AirflowFailException(f"This task cannot be left to that process: {told}")
-    if find_run_mode(asked.mode).left_to_kept_running:
-        raise AirflowSkipException(told)
-    raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")
+    if not find_run_mode(asked.mode).left_to_kept_running:
+        raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")
+    if is_demanded(stage.name, asked.verify, asked.optimize_now):
+        raise AirflowFailException(f"What the form asks of '{stage.name}' cannot be left to that process: {told}")
+    raise AirflowSkipException(told)

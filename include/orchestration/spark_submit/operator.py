@@ -43,7 +43,8 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage
 from sluice.runs import quiet
 from sluice.runs.exit_codes import STOPPED
-from sluice.runs.followed_job import JobEnd, collect_ended_jobs
+from sluice.runs.followed_job import JobEnd, collect_ended_jobs, find_living_job
+from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         asked = self._build_request(context)
         run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
-        leave_to_kept_running(records, asked, certain=True)
+        leave_to_kept_running(records, self.stage, asked, certain=True)
         # Before the process without Spark too: it obeys a request, but takes none away.
         self._refuse_unanswered_stop(records, context)
         arguments = self._build_job_arguments(asked, context)
@@ -203,10 +204,14 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
     def _refuse_unanswered_stop(self, records: PipelineRecords, context: Context) -> None:
         """Raises AirflowException if this DAG run was asked to stop and no job has obeyed that."""
-        request = records.stop_request(run_identity(context))
+        run = run_identity(context)
+        request = records.stop_request(run)
         if not request.exists():
             return
-        if remove_earlier_stop_request(request, context["dag_run"].start_date, context["ti"].try_number == 1):
+        first_attempt = context["ti"].try_number == 1
+        if remove_earlier_stop_request(
+            request, context["dag_run"].start_date, first_attempt, lambda: _is_job_of_run_alive(records, run)
+        ):
             raise AirflowException(
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
             )
@@ -246,6 +251,14 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         """Send the alerts of what a job did before it failed: the next attempt finds none of it."""
         if end.report is not None:
             alerts.alert_exceeded_rules(self.pipeline, run, end.report, self.alert_when)
+
+
+def _is_job_of_run_alive(records: PipelineRecords, run: str) -> bool:
+    """Whether a job of this DAG run is seen to work: it holds the lease, or it is the driver on a cluster of an earlier attempt.
+
+    That takes some seconds if a driver did not say how it ended.
+    """
+    return holder.does_run_hold_lease(records, run) or find_living_job(records, f"{run}-") is not None
 
 
 def _read_report(path: Path) -> dict[str, Any] | None:

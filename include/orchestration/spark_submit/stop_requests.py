@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -23,15 +24,19 @@ def concerns_killed_job(request: Path) -> bool:
     return request.read_text() == _KILLED
 
 
-def remove_earlier_stop_request(request: Path, run_began: datetime | None, first_attempt: bool) -> bool:
+def remove_earlier_stop_request(
+    request: Path, run_began: datetime | None, first_attempt: bool, is_job_alive: Callable[[], bool]
+) -> bool:
     """Remove a request that was there before this attempt. Returns whether it is for this DAG run and no job has obeyed it.
 
     An earlier attempt of this task, or of a DAG run that was cleared since, leaves a request too; that one was obeyed. A killed task leaves
-    one for its own job alone. run_began: when the DAG run began.
+    one for its own job alone. run_began: when the DAG run began. is_job_alive: whether a job of an earlier attempt still works; it has yet
+    to find a request of `sluice stop`, which stays for it then.
     """
     try:
         asked_at, is_for_killed_job = request.stat().st_mtime, concerns_killed_job(request)
     except FileNotFoundError:
         return False
-    request.unlink(missing_ok=True)
+    if is_for_killed_job or not is_job_alive():
+        request.unlink(missing_ok=True)
     return first_attempt and not is_for_killed_job and run_began is not None and asked_at >= run_began.timestamp()

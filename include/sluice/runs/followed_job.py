@@ -29,6 +29,10 @@ _KEPT_SECONDS = 7 * 86_400
 """How long the file of a job that nobody follows any more stays."""
 
 
+RETRY_HELPS = "retry_helps"
+"""The field of a failed job's report that is False if the same job would fail again, although its exit code means 'failed'."""
+
+
 @dataclass(frozen=True)
 class JobEnd:
     """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" if it succeeded.

@@ -15,7 +15,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, find_stage_of_pipeline
+from sluice.pipeline_stages import Stage, find_stage_of_pipeline, is_demanded
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due_requests, failures, name_registration, summary, vault_expiry
@@ -59,8 +59,8 @@ class JobRequest:
     @property
     def takes_what_is_new(self) -> bool:
         """Whether it asks for no more than a plain run does. Options of `verify` and `optimize` count only for these stages."""
-        demands = {VERIFY.name: self.options.verify != "next", OPTIMIZE.name: bool(self.options.optimize_now)}
-        return self.mode == INCREMENT.name and not self.options.tables and not demands.get(self.stage)
+        demanded = is_demanded(self.stage, self.options.verify, self.options.optimize_now)
+        return self.mode == INCREMENT.name and not self.options.tables and not demanded
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:

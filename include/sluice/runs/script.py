@@ -20,7 +20,7 @@ from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.run_modes import INCREMENT
 from sluice.runs import summary
 from sluice.runs.failures import describe_error_without_values
-from sluice.runs.followed_job import JobEnd, tell_follower
+from sluice.runs.followed_job import RETRY_HELPS, JobEnd, tell_follower
 from sluice.runs.job import JobRequest, make_run_id, run_stages_in_turn
 from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
@@ -83,7 +83,7 @@ def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
     except Exception as error:
         code, reason = error.exit_code if isinstance(error, SluiceError) else 1, describe_error_without_values(error)
         if isinstance(error, SluiceError) and error.report is not None:
-            reports.append(error.report)
+            reports.append(error.report if error.retry_helps else {**error.report, RETRY_HELPS: False})
     else:
         code, reason = 0, ""
     return JobEnd(code, reason, summary.join_stage_reports(name, reports) if reports or not code else None)

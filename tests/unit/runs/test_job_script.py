@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.runs import script
-from sluice.runs.followed_job import JobEnd
+from sluice.runs.execution.verifying import TablesDiffer
+from sluice.runs.followed_job import RETRY_HELPS, JobEnd
 
 
 def stage_report(stage: str, quarantined: int) -> dict[str, Any]:
@@ -54,6 +55,17 @@ def test_a_job_that_failed_writes_what_it_did(
     assert "View 'device_day' failed." in capsys.readouterr().err
     written = json.loads(report.read_text())
     assert (written["stage"], written["quarantined"], written["seconds"]) == ("layers", quarantined, seconds)
+
+
+@pytest.mark.parametrize(("kind", "said"), [(TablesDiffer, False), (SluiceError, None), (StopRequested, None)])
+def test_a_job_whose_tables_differ_says_that_a_retry_does_not_help(kind: type[SluiceError], said: bool | None) -> None:
+    def fail() -> list[dict[str, Any]]:
+        error = kind("no")
+        error.report = stage_report("verify", 0)
+        raise error
+
+    end = script._do_job("verify", fail)
+    assert end.exit_code == 1 and end.report is not None and end.report.get(RETRY_HELPS) is said
 
 
 def test_a_job_that_did_nothing_before_it_failed_has_no_report(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,8 @@ _NAMED = 5
 class TablesDiffer(SluiceError):
     """Tables differ from a full recompute from bronze. Exit code 1. Trying again does not help: nothing was written."""
 
+    retry_helps = False
+
 
 def run_verify_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Compares the tables that are asked for, or the next one in turn. Raises FlowsFailed if one differs."""

@@ -145,6 +145,18 @@ def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
     return find_living_holder(locate(records.bookkeeping()))
 
 
+def does_run_hold_lease(records: PipelineRecords, run: str) -> bool:
+    """Whether a process of this run is seen to hold the lease, so that it will look for a stop request.
+
+    A holder on a disk that is another host's is believed in other cases, but not seen. A JVM whose process has ended looks for nothing.
+    """
+    folder = locate(records.bookkeeping())
+    found = find_living_holder(folder)
+    if found is None or found.run != run:
+        return False
+    return is_process_of_holder(found, found.pid) if found.here else not is_on_disk(folder)
+
+
 def find_lease_release(records: PipelineRecords) -> datetime | None:
     """Returns when the last holder released the lease (UTC). None if it has not, or if nobody held it yet."""
     try:

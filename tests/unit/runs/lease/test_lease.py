@@ -113,3 +113,16 @@ def test_who_has_lost_the_lock_with_its_jvm_writes_nothing_over_the_next_holder(
     assert holder.find_lease_holder(PipelineRecords(settings, "gym")) == following
     holder.write_lease_end(folder, following)
     assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
+
+
+def test_a_run_holds_the_lease_only_where_its_process_is_seen(settings: Settings, folder: Path, jvm: int) -> None:
+    """Only such a process will look for a stop request: one of another host may be dead, and a JVM alone looks for none."""
+    records = PipelineRecords(settings, "gym")
+    assert not holder.does_run_hold_lease(records, "r1")
+    holder.write_lease_description(folder, "r1", jvm=jvm)
+    assert holder.does_run_hold_lease(records, "r1") and not holder.does_run_hold_lease(records, "r2")
+    written = json.loads((folder / "lease.json").read_text())
+    for other in ({"host": "elsewhere"}, {"pid": ended_process(), "starts": {}}):
+        (folder / "lease.json").write_text(json.dumps({**written, **other}))
+        assert holder.find_lease_holder(records) is not None
+        assert not holder.does_run_hold_lease(records, "r1")
