@@ -11,7 +11,6 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.delivery_rows import DeliveryRow
-from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence
 from sluice.ingest.deliveries.folder_part import (
     FolderPart,
@@ -23,7 +22,7 @@ from sluice.ingest.deliveries.folder_part import (
 )
 from sluice.ingest.deliveries.known_files import FolderComparison, KnownFiles, compare_with_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
-from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
+from sluice.ingest.deliveries.listing import explain_landing_error, find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.deliveries.object_events import ReceivedEvents
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
 from sluice.ingest.files import paths
@@ -196,11 +195,11 @@ def _(arrival: OffsetRange) -> DeliveryRow:
 
 
 def find_source_changes(source: Source, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
-    """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also UsageError if the disk fails."""
+    """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also SluiceError if the disk fails."""
     try:
         return source.kind.find_arrivals(source, landing, known, look)
     except OSError as error:
-        raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
+        raise explain_landing_error(f"Source '{source.name}': {landing / source.path} cannot be looked at", error) from None
 
 
 def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:

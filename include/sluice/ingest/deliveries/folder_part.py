@@ -115,7 +115,7 @@ class FolderPart:
 def choose_folder_part(source: Source, landing: Location, known: KnownFiles, takes: bool) -> FolderPart | None:
     """Returns the part of a source's folder to examine; None: all of it. takes: whether events may be taken; if not, they cannot be read.
 
-    Raises UsageError if the store does not answer.
+    Raises SluiceError if the store does not answer.
     """
     folder = landing / source.path
     due = find_next_full_listing(known.deliveries, source, folder)

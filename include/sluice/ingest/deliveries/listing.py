@@ -6,6 +6,7 @@ the ready markers themselves, and anything but files, folders and links.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sluice.declare.ingest.source import Source
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, is_file_in_state
 from sluice.locations import Location, is_on_disk
 from sluice.record_states import DELIVERED
@@ -47,6 +48,24 @@ def count_no_records(files: Sequence[str]) -> int | None:
 def warn_of_nothing(source: Source, deliveries: str, outcomes: str) -> list[str]:
     """Returns no warning: files stay until somebody removes them, so nothing is about to be lost."""
     return []
+
+
+_LASTING = frozenset({
+    *(errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),  # the name, or what lies there
+    *(errno.EACCES, errno.EPERM),
+    *(errno.ENODEV, errno.ENXIO),  # the disk is absent
+})
+"""The errors of a landing folder that no retry helps against."""
+
+
+def explain_landing_error(what: str, error: OSError) -> SluiceError:
+    """Returns the error to raise for one of the system, or of a store. what: what could not be done.
+
+    It is UsageError if somebody must put it right. Otherwise the disk, the share or the store may answer the next time, as after ETIMEDOUT,
+    ESTALE or EIO.
+    """
+    kind = UsageError if error.errno in _LASTING else SluiceError
+    return kind(f"{what}: {error.strerror}.")
 
 
 class NoLandingFolder(UsageError):
@@ -86,9 +105,11 @@ def find_landing_folder(source: Source, landing: Location) -> Location:
 
 
 def list_ready_files(source: Source, landing: Location, after: str = "") -> Iterator[LandedFile]:
-    """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder. Raises what `find_landing_folder` raises.
+    """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder.
 
     Unreadable entries are among them, with the problem, and do not hold up the others. after: on a store only names after this one.
+
+    Raises what `find_landing_folder` raises, and SluiceError if the folder cannot be listed.
     """
     folder = find_landing_folder(source, landing)
     yield from (
@@ -108,7 +129,7 @@ def _list_ready_entries(source: Source, root: str) -> Iterator[LandedFile]:
             entries = _scan_folder(root, below)
         except OSError as error:
             if not below:
-                raise UsageError(f"The landing folder {root} cannot be listed: {error.strerror}.") from None
+                raise explain_landing_error(f"The landing folder {root} cannot be listed", error) from None
             yield _landed_file_with_problem(
                 f"{root}/{below.rstrip('/')}", below.rstrip("/"), f"the folder cannot be listed: {error.strerror}"
             )
@@ -131,7 +152,7 @@ def _list_ready_entries(source: Source, root: str) -> Iterator[LandedFile]:
 
 
 def _list_ready_objects(source: Source, folder: StoreLocation, after: str) -> Iterator[LandedFile]:
-    """Returns the files of a source on a store, in the order of their names. Raises UsageError if they cannot be listed."""
+    """Returns the files of a source on a store, in the order of their names. Raises SluiceError if they cannot be listed."""
     wanted, ready = _build_object_filter(source), _build_readiness_check(source)
     try:
         for beside in _group_by_folder(folder, source.ready_marker is not None, after):
@@ -140,20 +161,20 @@ def _list_ready_objects(source: Source, folder: StoreLocation, after: str) -> It
                 if wanted(file) and ready(file.rpartition("/")[2], names):
                     yield _describe_object(folder, file, found)
     except OSError as error:
-        raise UsageError(f"The landing folder {folder} cannot be listed: {error.strerror}.") from None
+        raise explain_landing_error(f"The landing folder {folder} cannot be listed", error) from None
 
 
 def find_named_objects(source: Source, folder: StoreLocation, names: Iterable[str]) -> Iterator[tuple[str, LandedFile | None]]:
     """Returns the entries that a listing would have for objects with these names; None: there is no such object.
 
-    Leaves out names that the source does not read, and ignores ready markers. Raises UsageError if the store does not answer.
+    Leaves out names that the source does not read, and ignores ready markers. Raises SluiceError if the store does not answer.
     """
     wanted = _build_object_filter(source)
     try:
         for file, found in folder.find_named_objects(name for name in names if wanted(name)):
             yield file, None if found is None else _describe_object(folder, file, found)
     except OSError as error:
-        raise UsageError(f"Objects below {folder} cannot be looked at: {error.strerror}.") from None
+        raise explain_landing_error(f"Objects below {folder} cannot be looked at", error) from None
 
 
 def _build_object_filter(source: Source) -> Callable[[str], bool]:

@@ -17,7 +17,7 @@ import pytest
 from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.delta_log import is_delta_table
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import absence, arrivals, discovery, known_files, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
@@ -744,6 +744,26 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
     assert [row["file"] for row in folder.rows()] == ["x"]
     with pytest.raises(UsageError, match="cannot be looked at"):
         discovery.preview_discovery(Source(name="shut"), folder.landing, known_files.read_known_files(folder.deliveries))
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EACCES, errno.ENODEV])
+@pytest.mark.parametrize("when", ["looked at", "listed"])
+def test_a_share_that_does_not_answer_now_is_no_wrong_use(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, number: int, when: str
+) -> None:
+    """Airflow tries a run again whose error is none of use."""
+    folder.land("a/x")
+
+    def fail(*_: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    if when == "listed":
+        monkeypatch.setattr(listing, "_scan_folder", fail)
+    else:
+        monkeypatch.setattr(arrivals, "find_folder_device", fail)
+    with pytest.raises(SluiceError, match=f"cannot be {when}: {os.strerror(number)}") as failure:
+        discovery.preview_discovery(A, folder.landing, known_files.read_known_files(folder.deliveries))
+    assert isinstance(failure.value, UsageError) == (number in (errno.EACCES, errno.ENODEV))
 
 
 def _version(folder: Folder) -> int:
