@@ -7,7 +7,7 @@ the delivery ledger.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.windowed import HEARTBEATS
@@ -25,11 +25,21 @@ from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
+from sluice.stores.store_location import StoreLocation
 
 Item = Source | Dataset[Any]
 Marks = tuple[str | None, ...]
+StoreState = tuple[tuple[str, str], ...]
+"""The names and tags of all objects below."""
 _TICK = 0.1
 """A folder that changed fewer than this many seconds ago may change again without getting another time."""
+
+
+class FolderState(NamedTuple):
+    """A folder on a disk: its inode, and when a name in it last changed, in nanoseconds."""
+
+    inode: int
+    modified: int
 
 
 class FlowNews:
@@ -37,13 +47,13 @@ class FlowNews:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._logs: dict[str, tuple[tuple[int, int] | None, str | None]] = {}
+        self._logs: dict[str, tuple[FolderState | None, str | None]] = {}
         self._taken: dict[str, Marks] = {}
         self._looked: dict[str, Marks] = {}
         self._quiet_since: dict[str, float] = {}
         self._closing: set[str] = set()
         self._known: tuple[Marks, KnownFiles] | None = None
-        self._requests: tuple[int, int] | None = None
+        self._requests: FolderState | StoreState | None = None
 
     def waits(self, item: Item) -> bool:
         """Whether a flow's inputs have anything that it has not taken. True for a flow that never took anything."""
@@ -96,7 +106,7 @@ class FlowNews:
         if searched_tables.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
         folder = self._workspace.records.erasure_requests
-        state = _read_folder_state(folder)
+        state = _list_store_state(folder) if isinstance(folder, StoreLocation) else _read_folder_state(folder)
         if state is None or state == self._requests:
             return False
         waiting = bool(request_record.list_waiting_requests(self._workspace.records))
@@ -146,14 +156,19 @@ class FlowNews:
         return known[1]
 
 
-def _read_folder_state(folder: Location) -> tuple[int, int] | None:
-    """Returns what changes when names in a folder change, or None if the folder does not exist."""
+def _list_store_state(folder: StoreLocation) -> StoreState | None:
+    """Returns what changes when an object below is written or removed, or None if there is none. A store has no folder that would say it."""
+    return tuple((name, found.tag) for name, found in folder.list_named_objects()) or None
+
+
+def _read_folder_state(folder: Location) -> FolderState | None:
+    """Returns what changes when names in a folder on a disk change, or None if the folder does not exist, as on a store."""
     try:
         found = folder.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return FolderState(found.st_ino, found.st_mtime_ns)
 
 
-def _is_recent_state(state: tuple[int, int] | None) -> bool:
-    return state is not None and time.time() - state[1] / 1e9 < _TICK
+def _is_recent_state(state: FolderState | StoreState | None) -> bool:
+    return isinstance(state, FolderState) and time.time() - state.modified / 1e9 < _TICK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,23 @@ def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     receiving.receive_erasure_request(wards.settings, wards.graph, ["q"])
     assert found.deletions_wait()
     assert Path(PipelineRecords(wards.settings, "wards").erasure_requests).is_dir()
+
+
+def test_a_request_of_erasure_on_a_store_waits_until_it_is_done(
+    wards: Workspace, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store has no folder whose time would say that a request came."""
+    lake = Workspace(replace(wards.settings, lake=f"{bucket_url}/lake"), wards.graph, None, "r1")  # type: ignore[arg-type]  # no Spark is asked
+    found = FlowNews(lake)
+    monkeypatch.setattr(news.searched_tables, "has_unseen_request_rows", lambda *_: False)
+    assert not found.deletions_wait()
+    request = receiving.receive_erasure_request(lake.settings, lake.graph, ["p"])
+    assert found.deletions_wait() and found.deletions_wait()
+    requests.advance_request_state(lake.records, request, request_events.LOGICALLY)
+    assert not found.deletions_wait()
+    read: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(news.request_record, "list_waiting_requests", read.append)
+        assert not found.deletions_wait() and read == [], "nothing is read again while nothing changes"
+    receiving.receive_erasure_request(lake.settings, lake.graph, ["q"])
+    assert found.deletions_wait()
