@@ -119,15 +119,26 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _choose_spark_by_variable(settings: Settings) -> tuple[Settings, str]:
-    """The settings with the Spark of the connection `spark_default`, and the binary that submits to it."""
-    try:
-        connection = json.loads(local_airflow_environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
-    except ValueError:
-        raise UsageError("AIRFLOW_CONN_SPARK_DEFAULT is no JSON object, so --local cannot tell the Spark master.") from None
+    """The settings with the Spark of the connection `spark_default`, and the binary that submits to it. Raises UsageError."""
+    told = local_airflow_environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"]
+    connection = _parse_json_object(told, "AIRFLOW_CONN_SPARK_DEFAULT", "the Spark master")
     extra = connection.get("extra") or {}
+    if isinstance(extra, str):  # as Airflow exports a connection
+        extra = _parse_json_object(extra, "The extra of AIRFLOW_CONN_SPARK_DEFAULT", "how Spark is submitted to")
     host, port = connection["host"], connection.get("port")
     master = host if not port else f"{host}:{port}" if "://" in host else f"spark://{host}:{port}"
     return choose_spark(settings, "spark_default", master, extra), extra.get("spark-binary", "spark-submit")
+
+
+def _parse_json_object(text: str, what: str, unknown: str) -> dict[str, Any]:
+    """Raises UsageError if the text is no JSON object. what: the text's name; unknown: what cannot be told then."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{what} is no JSON object, so --local cannot tell {unknown}.")
+    return found
 
 
 def _spark_submit_command(settings: Settings, binary: str, name: str) -> list[str]:

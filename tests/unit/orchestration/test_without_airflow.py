@@ -16,9 +16,9 @@ import psutil
 import pytest
 from tests.waiting import until
 
-from orchestration.backfill.without_airflow import _submit_job_and_wait, replay_by_spark_submit
+from orchestration.backfill.without_airflow import _choose_spark_by_variable, _submit_job_and_wait, replay_by_spark_submit
 from sluice.declare.interval import Interval
-from sluice.errors import StopRequested
+from sluice.errors import StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
@@ -82,6 +82,30 @@ Path(sys.argv[sys.argv.index("--report") + 1]).write_text("{{}}")
             found.append(stage)
     assert found == done
     assert not request.exists()
+
+
+@pytest.mark.parametrize(
+    "extra", [{"spark-binary": "spark3-submit"}, '{"spark-binary": "spark3-submit"}'], ids=["object", "text"]
+)
+def test_the_extra_of_a_connection_may_be_an_object_or_its_text(monkeypatch: pytest.MonkeyPatch, extra: object) -> None:
+    connection = {"conn_type": "spark", "host": "local[3]", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    settings, binary = _choose_spark_by_variable(Settings.current())
+    assert (settings.spark_master, binary) == ("local[3]", "spark3-submit")
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("spark://one:7077", "AIRFLOW_CONN_SPARK_DEFAULT is no JSON object"),
+        ("[]", "AIRFLOW_CONN_SPARK_DEFAULT is no JSON object"),
+        ('{"host": "local[3]", "extra": "deploy-mode=client"}', "The extra of AIRFLOW_CONN_SPARK_DEFAULT is no JSON object"),
+    ],
+)
+def test_a_connection_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, told: str, message: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", told)
+    with pytest.raises(UsageError, match=message):
+        _choose_spark_by_variable(Settings.current())
 
 
 def test_a_job_gets_nothing_of_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
