@@ -158,8 +158,8 @@ CLONE, RELEASE, RESTORE, READMISSION = "clone", "release", "restore", "quarantin
 """Work of other commands, by its name as a stage in the run ledger. It is no task of a DAG."""
 
 
-def is_demanded(stage: str, verify: VerifyChoice, optimize_now: Sequence[str]) -> bool:
-    """Whether more of this stage is asked for than it does in every run: `verify` of all tables, or `optimize` of named ones."""
+def is_demanded(stage: str, verify: VerifyChoice | tuple[str, ...], optimize_now: Sequence[str]) -> bool:
+    """Whether more of this stage is asked for than it does in every run: `verify` of all or of named tables, `optimize` of named."""
     return {VERIFY.name: verify != "next", OPTIMIZE.name: bool(optimize_now)}.get(stage, False)
 
 
