@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sluice import vacuum
+from sluice.cli.tables.upkeep import describe_table_vacuums
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG
@@ -89,3 +90,12 @@ def test_a_table_whose_log_cannot_be_read_keeps_no_record_table_from_its_turn(
     assert [str(error) for error in failed.value.errors.values()] == ["the disk does not answer"]
     reports = {report.flow: report for report in failed.value.reports}
     assert reports["stay"].deleted == 1 and "_sluice/deliveries" in reports
+
+
+def test_each_table_that_a_dry_run_names_is_vacuumed_by_its_name(wards: Workspace) -> None:
+    """Sluice's own records are among them."""
+    names = [row["table"] for row in describe_table_vacuums(wards.settings, wards.graph)]
+    assert {"stay", "_sluice/deliveries"} <= set(names)
+    for name in names:
+        (report,) = upkeep.vacuum_named_table(wards, name)
+        assert report.flow == name and report.decision.startswith("no: ")

@@ -52,7 +52,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
         turns.reports += turns.take_part(_KILLED_COMMITS, stage, lambda: _remove_killed_commit_files(workspace, now))
         finished = turns.take_part(physical.REMOVAL_OF_BYTES, stage, lambda: physical.finish_physical_erasure(workspace, now))
         _join_flow_reports(paths, turns, finished)
-        _vacuum_record_tables(workspace, turns, slow, now)
+        _vacuum_record_tables(workspace, turns, list_own_tables(workspace.paths, RECORD_TABLES), slow, now)
     return turns.reports
 
 
@@ -61,11 +61,15 @@ _KILLED_COMMITS = "killed_commits"
 
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
-    """Vacuums one table by its retention. name: as in `Workspace.tables`."""
+    """Vacuums one table by its retention. name: as in `removals.decide_all_vacuums`, so also of a record table."""
     now = datetime.now(UTC)
     slow = removals.find_slow_readers(workspace.settings, workspace.graph, now)
+    paths = list_own_tables(workspace.paths, RECORD_TABLES)
     with take_table_turns(VACUUM.name) as turns:
-        _vacuum_tables(workspace, turns, {name: workspace.tables()[name]}, slow, now)
+        if name in paths:
+            _vacuum_record_tables(workspace, turns, {name: paths[name]}, slow, now)
+        else:
+            _vacuum_tables(workspace, turns, {name: workspace.tables()[name]}, slow, now)
     return turns.reports
 
 
@@ -94,9 +98,11 @@ def _remove_killed_commit_files(workspace: Workspace, now: datetime) -> list[Flo
     return []
 
 
-def _vacuum_record_tables(workspace: Workspace, turns: TableTurns, slow: Mapping[str, list[SlowReader]], now: datetime) -> None:
-    """Vacuums the record tables whose files are due to go."""
-    for flow, path in list_own_tables(workspace.paths, RECORD_TABLES).items():
+def _vacuum_record_tables(
+    workspace: Workspace, turns: TableTurns, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]], now: datetime
+) -> None:
+    """Vacuums those of the record tables that exist and whose files are due to go. paths: by name."""
+    for flow, path in paths.items():
         if delta_log.is_delta_table(path):
             streams.stop_if_requested(workspace)
             in_full, behind = _remove_expired_record_files, slow.get(path, ())
