@@ -46,8 +46,6 @@ class SlowReader(Protocol):
 RemoveInFull = Callable[["SparkSession", str, timedelta, str | None], None]
 """Removes all files that no version of a table needs, by walking its folder: takes the session, the table's path
 and retention, and the mark of its commits."""
-HELD = "not vacuumed:"
-"""How the notes begin that say what keeps files."""
 
 
 def vacuum_table(
@@ -72,7 +70,8 @@ def vacuum_table(
         report.decision = f"{'yes' if needed else 'no'}: {'demanded' if always else decision.why}"
         holding = [one for one in behind if not one.overdue]
         if needed and holding:
-            report.notes += [f"{HELD} {one}" for one in holding]
+            report.holds_files = True
+            report.notes += [f"not vacuumed: {one}" for one in holding]
             report.decision = f"no: {count_noun(len(holding), 'reader', 'is', 'are')} behind; else {report.decision}"
         elif needed:
             report.notes += [one.let_go() for one in behind]

@@ -54,7 +54,7 @@ def finish_physical_erasure(workspace: Workspace, now: datetime, only: Collectio
     with take_table_turns(VACUUM.name) as turns:
         _vacuum_due_tables(workspace, turns, due, now)
         turns.reports += turns.take_part(_LEFT_OVER, VACUUM.name, lambda: _sweep_leftover_files(workspace, now))
-        held = any(note.startswith(vacuum.HELD) for report in turns.reports for note in report.notes)
+        held = any(report.holds_files for report in turns.reports)
         if not (held or turns.errors):
             turns.reports += _remove_due_versions(workspace, due)
     if not held:
@@ -96,8 +96,7 @@ def _vacuum_due_table(
         return None
     streams.stop_if_requested(workspace)
     report = vacuum.vacuum_table(workspace, name, path, lagging, always=True)
-    held = any(note.startswith(vacuum.HELD) for note in report.notes)
-    report.deleted += 0 if held else sweep.remove_orphan_files(path, now)
+    report.deleted += 0 if report.holds_files else sweep.remove_orphan_files(path, now)
     return report
 
 

@@ -36,12 +36,14 @@ class MergeCounts:
 class FlowReport(FlowFindings):
     """What one flow did in one run: what the run ledger keeps of it, and what is only known meanwhile.
 
-    job_tags: how Spark knows its jobs (`sluice.step_times`). notes: the parts of the row's note.
+    job_tags: how Spark knows its jobs (`sluice.step_times`). notes: the parts of the row's note. holds_files: whether VACUUM left files there
+    that a reader still needs.
     """
 
     layer: str
     job_tags: Sequence[str] = ()
     notes: list[str] = field(default_factory=list)
+    holds_files: bool = False
     started: float = field(default_factory=time.monotonic)
 
     @property
