@@ -19,7 +19,7 @@ from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.record_columns import make_record_schema
-from sluice.record_states import INGESTED, LOST, TAKEN
+from sluice.record_states import INGESTED, LOST, QUARANTINED, TAKEN
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
@@ -165,6 +165,13 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
             was_ingested=row["state"] == INGESTED or (before is not None and before.was_ingested),
         )
     return list(found.values())
+
+
+def read_counted_outcomes(outcomes: str, source: str) -> dict[int, dict[str, Any]]:
+    """Returns the last outcome of each delivery of a source that was read, even if its rows were lost since."""
+    found: list[dict[str, Any]] = read_delivery_ledger_rows(outcomes)
+    last = {row["delivery"]: row for row in sort_outcomes_by_recording(found) if row["source"] == source and row["state"] != LOST}
+    return {number: row for number, row in last.items() if row["state"] in (INGESTED, QUARANTINED)}
 
 
 def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:

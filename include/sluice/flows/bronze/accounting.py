@@ -30,7 +30,7 @@ from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.open_tables import open_table_snapshot
-from sluice.record_states import DELIVERED, INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED, VANISHED
 from sluice.record_tables import create_record_table
 
 
@@ -81,6 +81,48 @@ def build_outcome_rows(
             "held_back": fresh.get(delivery.number),
         })
     return found
+
+
+def find_incomplete_deliveries(
+    workspace: Workspace, source: Source, examined: list[ExaminedDelivery]
+) -> dict[int, Mapping[str, Any]]:
+    """Returns, with its last outcome before that, each delivery that a repair recorded as lost and of which some rows are left, but not all.
+
+    Records that were put back from quarantine came in a later commit than the others, so one part may be lost without the other.
+    """
+    lost = delivery_tables.find_deliveries_in_state(workspace.outcomes, LOST) if examined else set()
+    examined = [item for item in examined if item.delivery.number in lost]
+    if not examined:
+        return {}
+    counted = delivery_tables.read_counted_outcomes(workspace.outcomes, source.name)
+    written = _count_rows_by_delivery(workspace, workspace.path(source.name), examined)
+    aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
+    found: dict[int, Mapping[str, Any]] = {}
+    for number in (item.delivery.number for item in examined):
+        before = counted.get(number)
+        there = written.get(number, (0, 0))[0], aside.get(number, (0, 0))[0]
+        if before is not None and there != (before["rows"] or 0, before["quarantined"] or 0):
+            found[number] = before
+    return found
+
+
+def tell_of_lost_records(
+    outcomes: Sequence[OutcomeRow], examined: Iterable[ExaminedDelivery], lacking: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Says in the outcome of a delivery that lacks records why it cannot be read again, and returns notes for the report."""
+    unread = {item.delivery.number: item.reason for item in examined if item.state == MISSED}
+    notes = []
+    for outcome in outcomes:
+        before, number = lacking.get(outcome["delivery"]), outcome["delivery"]
+        if before is None or number not in unread:
+            continue
+        had, has = ((of["rows"] or 0) + (of["quarantined"] or 0) for of in (before, outcome))
+        if has < had:
+            outcome["reason"] = (
+                f"{has} of {had} records are left after a commit was lost, and it cannot be read again: {unread[number]}"
+            )
+            notes.append(f"delivery {number}: {outcome['reason']}")
+    return notes
 
 
 def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[ExaminedDelivery]) -> dict[int, tuple[int, int]]:

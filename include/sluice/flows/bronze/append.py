@@ -201,7 +201,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
         return
     stored: list[bool] = []
 
-    def store(rows: DataFrame, _: RowsSize) -> None:
+    def store(rows: DataFrame, _: RowsSize, numbers: list[int]) -> None:
         stored.append(True)
         _replace_bronze_rows(workspace, source, shape, rows, examined)
 
@@ -209,7 +209,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     beside = StructType() if others.isEmpty() else others.schema
     written = intake.quarantine_and_store_records(workspace, source, examined, store, beside)
     if not stored:  # none of their records fits any more
-        store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0))
+        store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0), [])
         _retype_kept_rows(workspace, source, report)
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back

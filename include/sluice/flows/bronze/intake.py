@@ -1,7 +1,8 @@
 """Takes deliveries into bronze: writes their records once, sets aside what does not fit, and records the result of each.
 
 Quarantine is written first, then bronze, then the outcomes. Each step can be repeated safely. Once bronze has a delivery, no attempt
-writes it again, and the reported counts come from the committed tables.
+writes it again, and the reported counts come from the committed tables. A delivery that lost some of its rows with a damaged log is
+read again whole, in place of the rows that are left.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-Store = Callable[["DataFrame", RowsSize], None]
+Store = Callable[["DataFrame", RowsSize, list[int]], None]
+"""Stores the records that fit. It also gets the numbers of all deliveries that were read."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +64,33 @@ def ingest_deliveries(
 ) -> None:
     """Writes the records of examined deliveries, then their outcomes.
 
-    If bronze already has rows of a delivery, an earlier attempt wrote them and then died. They are not written again, whichever flow runs.
+    If bronze already has rows of a delivery, an earlier attempt wrote them and then died. They are not written again, whichever flow runs,
+    unless others of the delivery were lost.
     """
     there = _find_written_deliveries(workspace, source, examined)
+    lacking = accounting.find_incomplete_deliveries(
+        workspace, source, [item for item in examined if item.delivery.number in there]
+    )
+    there -= lacking.keys()
     before = [item for item in examined if item.delivery.number in there]
     suppressed = _recount_suppressed_records(workspace, source, before) if before else {}
     rest = [item for item in examined if item.delivery.number not in there]
     # If an attempt of this batch has written already, the transaction's number is used up.
-    once = None if before else transaction
+    once = None if before or lacking else transaction
     bronze = workspace.path(source.name)
 
-    def store(rows: DataFrame, size: RowsSize) -> None:
+    def store(rows: DataFrame, size: RowsSize, numbers: list[int]) -> None:
         table_shape.widen_bronze_columns(workspace, source, rows.schema)
-        commits.append_rows(rows, bronze, once, size)
+        if lacking:
+            commits.replace_rows_of_deliveries(rows, bronze, numbers, size)
+        else:
+            commits.append_rows(rows, bronze, once, size)
 
-    written = quarantine_and_store_records(workspace, source, rest, store) if rest else WrittenDeliveries([])
+    written = (
+        quarantine_and_store_records(workspace, source, rest, store, store_nothing=bool(lacking))
+        if rest
+        else WrittenDeliveries([])
+    )
     done = [*before, *written.examined]
     outcomes = accounting.build_outcome_rows(
         workspace,
@@ -87,6 +101,7 @@ def ingest_deliveries(
         written.read,
         written.held_back,
     )
+    report.notes += accounting.tell_of_lost_records(outcomes, written.examined, lacking)
     delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
     accounting.add_outcomes_to_report(report, source, outcomes)
 
@@ -132,11 +147,17 @@ def current_source_columns(workspace: Workspace, source: Source) -> SourceColumn
 
 
 def quarantine_and_store_records(
-    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], store: Store, beside: StructType | None = None
+    workspace: Workspace,
+    source: Source,
+    examined: list[ExaminedDelivery],
+    store: Store,
+    beside: StructType | None = None,
+    store_nothing: bool = False,
 ) -> WrittenDeliveries:
     """Sets aside records that do not fit and gives the rest, if any, to `store`.
 
-    beside: the columns of rows that stay, if those of the records are found out from scratch; None if they are known.
+    beside: the columns of rows that stay, if those of the records are found out from scratch; None if they are known. store_nothing:
+    whether `store` is also called if none fit.
     """
     examined, found, held_back = read_delivery_records(workspace, source, examined, beside)
     # If the file has changed since an earlier attempt, only what that attempt set aside is left of it, so it stays.
@@ -147,14 +168,16 @@ def quarantine_and_store_records(
     try:
         if found.frame is None:
             _replace_quarantined_rows(workspace, source, whole, numbers, size_of_whole)
+            if store_nothing and numbers:
+                store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0), numbers)
             return WrittenDeliveries(examined, found.read, held_back=held_back)
         kept, suppressed = LeftOutRecords.of_source(workspace, source).take_out(found.frame)
         good, bad = _count_good_and_bad(kept, found, some_left_out=bool(suppressed))
         aside = _unfit_rows_for_quarantine(source, kept) if bad else None
         both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
         _replace_quarantined_rows(workspace, source, both, numbers, size_of_whole + RowsSize(bad, found.bytes if bad else 0))
-        if good:
-            store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"), RowsSize(good, found.bytes))
+        if good or (store_nothing and numbers):
+            store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"), RowsSize(good, found.bytes), numbers)
         return WrittenDeliveries(examined, found.read, suppressed, held_back)
     finally:
         found.release()

@@ -31,7 +31,7 @@ from sluice.locations import Location, locate
 from sluice.own_records import READMISSIONS, REWRITING
 from sluice.quality import quarantine
 from sluice.quality.quarantine import QuarantinedRow
-from sluice.record_states import DISCARDED, INGESTED
+from sluice.record_states import DISCARDED, INGESTED, LOST
 
 Row = dict[str, Any]
 
@@ -53,7 +53,10 @@ def rewriting_journal_folder(workspace: Workspace) -> Location:
 
 
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
-    """Removes the leaving entries from quarantine and gives their deliveries a new outcome. Safe to repeat."""
+    """Removes the leaving entries from quarantine and gives their deliveries a new outcome. Safe to repeat.
+
+    A delivery that lost rows with a damaged log gets none: it is read again whole.
+    """
     path = write_readmission_journal(workspace, leaving)
     note_readmitted_deliveries(workspace, leaving)
     quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
@@ -61,7 +64,7 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     since = pc.and_(pc.equal(there["run"], leaving.run), pc.greater(pc.fill_null(there[ENTRY], 0), leaving.after))
     done = set(there["delivery"].filter(since).to_pylist())
     known = read_last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
-    rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done]
+    rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done and row["state"] != LOST]
     delivery_tables.append_delivery_ledger_rows(workspace.outcomes, rows, delivery_tables.OUTCOMES, workspace.run)
     path.unlink()
 

@@ -92,8 +92,9 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         damage, later = checkpoints_cut, tuple(one for one in damage if one.is_commit)
     first = min((one.version for one in damage if one.is_commit), default=None)
     lost: dict[str, tuple[int, ...]] = {}
+    since = _read_commit_time(path, first - 1) if first else None
     if first and not refused:
-        lost, refused = lost_contents.find_losses(settings, graph, name, path, first)
+        lost, refused = lost_contents.find_losses(settings, graph, name, path, first, since)
     anew = _find_affected_flows(graph, name) if first is not None else ()
     return LogRepair(
         table=name,
@@ -101,7 +102,7 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         damage=damage,
         anew=anew,
         streams=tuple(one for one in anew if one in graph.streams),
-        since=_read_commit_time(path, first - 1) if first else None,
+        since=since,
         lost=lost,
         refused=refused,
         later=later,

@@ -5,8 +5,9 @@ These are deliveries that are to be read again, and requests whose people are no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ RUN = "repair"
 """The entry in the ledgers instead of a run's id."""
 _SUPPRESSION = "suppression"
 """The table of erased people."""
+_CLOCKS_DIFFER = timedelta(hours=1)
+"""By how much the clocks of two machines that wrote a lake may differ. If it is too long, more is read or erased again than was lost."""
 
 
 def holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
@@ -36,14 +39,17 @@ def holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
 
 
 def find_losses(
-    settings: Settings, graph: Graph, name: str, path: str, first: int
+    settings: Settings, graph: Graph, name: str, path: str, first: int, since: datetime | None
 ) -> tuple[dict[str, tuple[int, ...]], str | None]:
-    """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is."""
+    """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is.
+
+    since: when the commit before `first` was made, or None if it does not say.
+    """
     called = f"'{graph.pipeline.name}.{name}'"
     try:
         if name == _SUPPRESSION:
             return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
-        return find_lost_deliveries(settings, graph, name, path, first - 1), None
+        return find_lost_deliveries(settings, graph, name, path, first - 1, since), None
     except DamagedLog:
         return {}, (
             f"What the damaged commits of {called} held is found by the records of its pipeline, and one of their logs is damaged, too. "
@@ -66,21 +72,35 @@ def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str
     )
 
 
-def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:
-    """Returns, by source, the deliveries that have rows by their outcome, but none in bronze or its quarantine as of a version.
+def find_lost_deliveries(
+    settings: Settings, graph: Graph, table: str, path: str, version: int, since: datetime | None
+) -> dict[str, tuple[int, ...]]:
+    """Returns, by source, the deliveries of which bronze or its quarantine had, as of a version, other rows than their outcomes say.
 
-    A delivery is written in one commit. A delivery of a later commit is found, too: it is read again, and nothing is written twice.
+    A readmission writes rows of a delivery in a later commit than its others. So rows are counted, but only of deliveries whose outcome
+    came after that version or shortly before it: older ones lack the rows that erasures and age have taken since. A delivery of a later
+    commit is found, too: the bronze flow reads again only what is not whole, and nothing is written twice.
+
+    since: when the version was made; None if it does not say.
     """
     found = {}
     for source in graph.sources.values():
         counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
         if counted is not None:
-            there = _read_deliveries_at_version(path, version)
-            rows = find_last_read_outcomes(settings, graph, source)
-            numbers = tuple(sorted(number for number, row in rows.items() if row[counted] and number not in there))
+            there = _count_deliveries_at_version(path, version)
+            numbers = tuple(
+                number
+                for number, row in sorted(find_last_read_outcomes(settings, graph, source).items())
+                if there[number] != (row[counted] or 0) and (not there[number] or _is_recorded_since(row, since))
+            )
             if numbers:
                 found[source.name] = numbers
     return found
+
+
+def _is_recorded_since(outcome: Mapping[str, Any], since: datetime | None) -> bool:
+    at: datetime | None = outcome[RECORDED]
+    return since is None or at is None or at >= since - _CLOCKS_DIFFER
 
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
@@ -110,9 +130,10 @@ def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version:
     return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
 
 
-def _read_deliveries_at_version(path: str, version: int) -> set[int]:
-    """Returns the deliveries that a table had rows of at a version."""
-    return set(_query_version(path, version, "SELECT DISTINCT _delivery FROM t")["_delivery"].to_pylist())
+def _count_deliveries_at_version(path: str, version: int) -> Counter[int]:
+    """Returns how many rows of each delivery a table had at a version."""
+    rows = _query_version(path, version, "SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery").to_pylist()
+    return Counter({row["_delivery"]: row["rows"] for row in rows})
 
 
 class UnreadableVersion(SluiceError):
