@@ -31,6 +31,9 @@ class ErasureLedgerRow:
     """See `sluice.entries`; None for rows from before entries existed."""
 
 
+_REPEATED = "repeated"
+"""The entry, not a step, that a request begins anew."""
+
 SCHEMA = make_record_schema(ErasureLedgerRow)
 
 
@@ -46,6 +49,23 @@ def record_erasure_step(
     now = datetime.now(UTC)
     found = [asdict(ErasureLedgerRow(one, table, step, now, rows, files)) for one in requests]
     append_record_rows(erasure_ledger_path(records), found, SCHEMA, format_commit_mark())
+
+
+def record_repeated_requests(records: PipelineRecords, requests: Iterable[str], table: str) -> None:
+    """Records that requests are carried out once more, from their first step on, since what was done to a table is lost."""
+    record_erasure_step(records, requests, table, _REPEATED)
+
+
+def list_steps_since_repeated(records: PipelineRecords) -> list[ErasureLedgerRow]:
+    """The steps that are done, oldest first: of a request that is carried out once more, only those since then."""
+    found: dict[str, list[ErasureLedgerRow]] = {}
+    for row in read_erasure_ledger(records):
+        of_request = found.setdefault(row.request, [])
+        if row.step == _REPEATED:
+            of_request.clear()
+        else:
+            of_request.append(row)
+    return [row for of_request in found.values() for row in of_request]
 
 
 def list_begun_requests(records: PipelineRecords) -> frozenset[str]:

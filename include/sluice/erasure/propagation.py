@@ -65,7 +65,7 @@ def _count_erased_rows(workspace: Workspace) -> Counter[str]:
     """The number of rows that the requests removed from tables; those carried out together share the same rows."""
     counted = {place.name for place in PERSONAL_PLACES if place.counts_rows}
     found: Counter[str] = Counter()
-    for one in erasure_ledger.read_erasure_ledger(workspace.records):
+    for one in erasure_ledger.list_steps_since_repeated(workspace.records):
         found[one.request] += one.rows if one.step in counted else 0
     return found
 

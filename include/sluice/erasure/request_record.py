@@ -166,9 +166,14 @@ class ErasureRequest:
         """Whether its rows are to leave the tables, perhaps after an approval."""
         return self.state == RECEIVED and not self.is_withdrawn
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was carried out, and its rows may be back: a repair found that a table lost what was done to it."""
+        return self.is_waiting and any(event.state in DONE for event in self.history)
+
     def may_rows_go(self, approval_needed: bool) -> bool:
-        """Whether it waits for nothing but to be carried out."""
-        return self.is_waiting and (self.is_approved or not approval_needed)
+        """Whether it waits for nothing but to be carried out. What was carried out before needs no second approval."""
+        return self.is_waiting and (self.is_approved or self.is_repeated or not approval_needed)
 
     def must_bytes_stay(self, now: datetime) -> bool:
         """Whether its rows have left and its bytes may not be removed yet: earlier versions of tables are within their retention."""
@@ -238,6 +243,11 @@ def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) 
     """
     every = [one for one in list_erasure_requests(records) if not only or one.request in only]
     return [one for one in every if one.may_rows_go(records.settings.erasure_approval)]
+
+
+def list_repeated_requests(records: PipelineRecords) -> list[str]:
+    """The ids of the requests that were carried out and whose rows may be back in tables. No flow may read those before they are gone."""
+    return [one.request for one in list_erasure_requests(records) if one.is_repeated]
 
 
 def list_unapproved_requests(records: PipelineRecords) -> list[ErasureRequest]:

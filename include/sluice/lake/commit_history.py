@@ -104,6 +104,15 @@ def _read_commit_actions(commit: Location) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
 
 
+def count_removed_rows(path: str, version: int) -> int:
+    """Returns how many rows a commit removed by a MERGE, by its file; 0 if the file is gone. Needs no other commit of the log."""
+    try:
+        metrics = _read_commit_info(locate(path, LOG, f"{version:020d}.json")).get("operationMetrics", {})
+    except FileNotFoundError:
+        return 0
+    return int({_name_as_spark_does(name): value for name, value in metrics.items()}.get("numTargetRowsDeleted", 0))
+
+
 @dataclass(frozen=True)
 class LatestData:
     """A table's latest commit that changed rows. at: its time (UTC), or that of the latest such commit that has one; None if there is none.

@@ -185,9 +185,11 @@ def needs_no_spark_to_erase(workspace: Workspace) -> bool:
 def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Removes what is too old and then erases people, even if the first fails: a failing flow must not keep people in the tables.
 
+    People who may be back since a table's log was repaired go first of all, before any flow follows.
+
     Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
     """
-    from sluice.erasure import aging, propagation
+    from sluice.erasure import aging, propagation, request_record
     from sluice.lake.flow_report import FlowReport, FlowsFailed
     from sluice.runs.execution.layers import run_layers_above_bronze
 
@@ -198,6 +200,8 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
 
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
+    if again := request_record.list_repeated_requests(workspace.records):
+        reports += propagation.propagate_deletions(workspace, follow, only=again)
     try:
         reports += aging.remove_old_rows_aside_or_late(workspace, datetime.now(UTC))
         reports += aging.delete_expired_rows(workspace, follow)

@@ -12,6 +12,7 @@ from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.own_records import SET_ASIDE, name_own_record
+from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun, match_number
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
@@ -53,7 +54,8 @@ def repair(
         raise SluiceError(" ".join(refused))
     if not as_json:
         following = "repair" if any(one.later for one in found) else "run"
-        escaping_console().print(f"Done. Run: sluice {following} {pipeline}", soft_wrap=True)
+        first = f"sluice run {pipeline} --stage {DELETIONS.name}; then: " if any(one.erased_again for one in found) else ""
+        escaping_console().print(f"Done. Run: {first}sluice {following} {pipeline}", soft_wrap=True)
 
 
 def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
@@ -79,6 +81,9 @@ def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
     for source, numbers in found.lost.items():
         told = ", ".join(map(str, numbers))
         lines.append(f"  Deliveries of '{source}' that are read again from the landing folder: {told}.")
+    if found.erased_again:
+        told = ", ".join(found.erased_again)
+        lines.append(f"  People of these erasure requests may be back and are erased again before anything is read: {told}.")
     if not found.anew and instead:
         lines.append("  No flow makes this table, so its rows of that time are lost.")
     return "\n".join(lines)
@@ -92,6 +97,7 @@ def _log_repair_as_object(found: LogRepair) -> dict[str, Any]:
         "anew": [name for name in found.anew if name not in found.streams],
         "streams": list(found.streams),
         "read_again": {source: list(numbers) for source, numbers in found.lost.items()},
+        "erased_again": list(found.erased_again),
         "refused": found.refused,
         "next_repair": [str(one) for one in found.later],
     }

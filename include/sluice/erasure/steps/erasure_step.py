@@ -39,7 +39,7 @@ class Propagation:
     @cached_property
     def noted(self) -> set[tuple[str, str, str]]:
         """The steps that are recorded, by request and table; `ErasureStep` adds those that it records."""
-        found = erasure_ledger.read_erasure_ledger(self.workspace.records)
+        found = erasure_ledger.list_steps_since_repeated(self.workspace.records)
         return {(one.request, one.table, one.step) for one in found}
 
 

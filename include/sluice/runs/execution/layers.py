@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sluice.erasure import request_record
+from sluice.errors import SluiceError
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import DELETIONS
 from sluice.runs.execution.layer_update import LayerUpdate, choose_flow
 from sluice.runs.execution.lowest_layer import update_lowest_layer
 from sluice.runs.execution.parallel_flows import group_independent_flows, run_flows_in_parallel
@@ -14,7 +17,11 @@ from sluice.runs.stage_options import StageOptions
 
 
 def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Brings the tables of a layer up to date. The lowest layer looks for deliveries first. Raises FlowsFailed."""
+    """Brings the tables of a layer up to date. The lowest layer looks for deliveries first. Raises FlowsFailed.
+
+    Raises SluiceError if erased people may be back in a table since its log was repaired: flows would bring them into others.
+    """
+    _refuse_until_erased_again(workspace)
     chosen = find_concerned_tables(workspace.graph, workspace.mode, options.tables)
     update = LayerUpdate(workspace, stage, chosen, options.due)
     if stage == workspace.graph.pipeline.layer_names[0]:
@@ -22,6 +29,15 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     for level in group_independent_flows(workspace.graph, stage):
         update.run_flows_of_level(level)
     return update.judge_and_report()
+
+
+def _refuse_until_erased_again(workspace: Workspace) -> None:
+    waiting = request_record.list_repeated_requests(workspace.records)
+    if waiting:
+        raise SluiceError(
+            f"People of the erasure requests {', '.join(waiting)} may be back: a commit that removed their rows was lost. "
+            f"Before anything is read, erase them again: sluice run {workspace.pipeline} --stage {DELETIONS.name}"
+        )
 
 
 def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:

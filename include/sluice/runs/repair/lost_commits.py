@@ -25,11 +25,11 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.lake.pipeline_paths import locate_stage_tables
+from sluice.lake.pipeline_paths import locate_bookkeeping_tables, locate_stage_tables
 from sluice.locations import Location, locate
 from sluice.own_records import OUTCOMES, SET_ASIDE
-from sluice.pipeline_records import name_quarantine
-from sluice.runs.repair import lost_contents
+from sluice.pipeline_records import PipelineRecords, name_quarantine
+from sluice.runs.repair import lost_contents, lost_removals
 from sluice.settings import Settings
 
 
@@ -38,8 +38,8 @@ class LogRepair:
     """A table with a damaged log. anew: the declared tables whose flows start anew. streams: those of them that have state.
 
     since: when the last whole commit was made (UTC); what came later is lost. lost: by source, the deliveries to be read again. refused: why it
-    cannot be repaired here, and what to do. later: damaged commits for the next repair: what they held can be found only once the cut
-    checkpoint is set aside.
+    cannot be repaired here, and what to do. erased_again: the requests whose people may be back, and are erased once more. later: damaged
+    commits for the next repair: what they held can be found only once the cut checkpoint is set aside.
     """
 
     table: str
@@ -50,6 +50,7 @@ class LogRepair:
     since: datetime | None
     lost: dict[str, tuple[int, ...]]
     refused: str | None
+    erased_again: tuple[str, ...] = ()
     later: tuple[LogDamage, ...] = ()
 
 
@@ -74,6 +75,10 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
     for source, numbers in repair.lost.items():
         lost_contents.record_lost_deliveries(settings, graph, source, numbers)
+    commits = [one.version for one in repair.damage if one.is_commit]
+    if commits and not _is_own_record(records, repair.path):
+        lost_removals.repeat_lost_erasures(records, repair.table, repair.erased_again)
+        lost_removals.take_back_counts(records, repair.table, repair.path, commits)
     durable_files.flush_run_output(settings)
     restricted = locate(repair.path).is_relative_to(settings.restricted)
     books = locate(records.bookkeeping(SET_ASIDE.name, restricted=restricted))
@@ -95,6 +100,9 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
     since = _read_commit_time(path, first - 1) if first else None
     if first and not refused:
         lost, refused = lost_contents.find_losses(settings, graph, name, path, first, since)
+    again: tuple[str, ...] = ()
+    if first and not refused and not _is_own_record(graph.records(settings), path):
+        again, refused = lost_removals.find_lost_erasures(graph.records(settings), name, since)
     anew = _find_affected_flows(graph, name) if first is not None else ()
     return LogRepair(
         table=name,
@@ -105,8 +113,14 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         since=since,
         lost=lost,
         refused=refused,
+        erased_again=again,
         later=later,
     )
+
+
+def _is_own_record(records: PipelineRecords, path: str) -> bool:
+    """Whether a table is one of Sluice's own records: nobody is erased from these."""
+    return path in locate_bookkeeping_tables(records).values()
 
 
 def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ RUN = "repair"
 """The entry in the ledgers instead of a run's id."""
 _SUPPRESSION = "suppression"
 """The table of erased people."""
-_CLOCKS_DIFFER = timedelta(hours=1)
+CLOCKS_DIFFER = timedelta(hours=1)
 """By how much the clocks of two machines that wrote a lake may differ. If it is too long, more is read or erased again than was lost."""
 
 
@@ -51,15 +51,20 @@ def find_losses(
             return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
         return find_lost_deliveries(settings, graph, name, path, first - 1, since), None
     except DamagedLog:
-        return {}, (
-            f"What the damaged commits of {called} held is found by the records of its pipeline, and one of their logs is damaged, too. "
-            f"Repeat this once that one is repaired: sluice repair {graph.pipeline.name}"
-        )
+        return {}, explain_damaged_record(graph.pipeline.name, name)
     except UnreadableVersion as error:
         return {}, (
             f"What the damaged commits of {called} held is not known, since its version {error.version}, before them, cannot be read: "
             f"its log or its files from before are not whole either. Put {path} back from a backup."
         )
+
+
+def explain_damaged_record(pipeline: str, table: str) -> str:
+    """Says why a table cannot be repaired before the record by which its losses are found."""
+    return (
+        f"What the damaged commits of '{pipeline}.{table}' held is found by the records of its pipeline, and one of their logs is damaged, "
+        f"too. Repeat this once that one is repaired: sluice repair {pipeline}"
+    )
 
 
 def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str | None:
@@ -100,7 +105,7 @@ def find_lost_deliveries(
 
 def _is_recorded_since(outcome: Mapping[str, Any], since: datetime | None) -> bool:
     at: datetime | None = outcome[RECORDED]
-    return since is None or at is None or at >= since - _CLOCKS_DIFFER
+    return since is None or at is None or at >= since - CLOCKS_DIFFER
 
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
