@@ -325,11 +325,11 @@ POINTS = [
     (settlement, "write_readmission_journal", True),
     (readmission.commits, "append_rows", True),
     (settlement.quarantine, "remove_quarantine_entries", True),
-    (settlement.ledger, "append_delivery_ledger_rows", True),
+    (settlement.delivery_tables, "append_delivery_ledger_rows", True),
     (settlement, "write_readmission_journal", False),
     (readmission.commits, "append_rows", False),
     (settlement.quarantine, "remove_quarantine_entries", False),
-    (settlement.ledger, "append_delivery_ledger_rows", False),
+    (settlement.delivery_tables, "append_delivery_ledger_rows", False),
 ]
 
 
