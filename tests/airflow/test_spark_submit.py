@@ -314,7 +314,9 @@ def bronze_table(checkout: Checkout) -> Iterator[None]:
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("stage", ["propagate_deletions", "optimize", "vacuum"])
+@pytest.mark.parametrize(
+    "stage", ["optimize", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("propagate_deletions", "vacuum"))]
+)
 def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records: Path, bronze_table: None, stage: str) -> None:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
@@ -449,7 +451,13 @@ def run_here(dag: Any, logical_date: datetime | None) -> Any:
     return dag.test(logical_date=logical_date) if airflow_line() == 3 else dag.test(execution_date=logical_date)
 
 
-@pytest.mark.parametrize("logical_date", [None, datetime(2026, 1, 5, 2, tzinfo=UTC)], ids=["manual", "dated"])
+@pytest.mark.parametrize(
+    "logical_date",
+    [
+        pytest.param(None, id="manual"),
+        pytest.param(datetime(2026, 1, 5, 2, tzinfo=UTC), id="dated", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, logical_date: datetime | None) -> None:
     from orchestration.airflow_line import airflow_line
 

@@ -153,7 +153,13 @@ def operations(lake: Lakehouse, name: str) -> list[str]:
     return [str(one["operation"]) for one in commit_history.read_commit_history(lake.workspace().path(name))]
 
 
-def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(bare: Lakehouse, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "clustered"),
+    [pytest.param(clones.SHALLOW, ("amount",), id="shallow"), pytest.param(clones.COPY, (), id="copy", marks=pytest.mark.slow)],
+)
+def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
+    bare: Lakehouse, tmp_path: Path, kind: str, clustered: tuple[str, ...]
+) -> None:
     all_of_it = Layout(retain="14 days", keep_log="60 days", statistics=("id", "amount"), target_file_size="2m")
     made = declaring(
         bare,
@@ -183,12 +189,11 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
     assert count_by_delta_rs(made.workspace().path("sale")) == len(made.rows("sale")) == 20
     assert count_by_delta_rs(made.workspace().path("by_city")) == len(made.rows("by_city")) == 3
 
-    for kind, clustered in ((clones.COPY, ()), (clones.SHALLOW, ("amount",))):
-        cloning.clone_tables(made.settings, made.graph, str(tmp_path / kind), kind, ("sale", "by_city"))
-        clone = Lakehouse(replace(made.settings, lake=str(tmp_path / kind)), made.spark, made.graph)
-        assert clone.rows("sale") == made.rows("sale") and clone.rows("by_city") == made.rows("by_city"), kind
-        assert properties(clone, "sale")[TARGET_FILE_SIZE] == "2000000"
-        assert log_files.read_cluster_columns(clone.workspace().path("sale")) == clustered, kind
+    cloning.clone_tables(made.settings, made.graph, str(tmp_path / kind), kind, ("sale", "by_city"))
+    clone = Lakehouse(replace(made.settings, lake=str(tmp_path / kind)), made.spark, made.graph)
+    assert clone.rows("sale") == made.rows("sale") and clone.rows("by_city") == made.rows("by_city")
+    assert properties(clone, "sale")[TARGET_FILE_SIZE] == "2000000"
+    assert log_files.read_cluster_columns(clone.workspace().path("sale")) == clustered
 
 
 def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:

@@ -23,7 +23,7 @@ from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH
 
 DRIVER = Path(__file__).resolve().parents[2] / "lease_driver.py"
-SECONDS = 15
+SECONDS = 10
 
 
 class Driver:
@@ -79,6 +79,7 @@ def started_drivers(folder: StoreLocation, variables: dict[str, dict[str, str]])
             process.communicate(timeout=60)
 
 
+@pytest.mark.system
 @pytest.mark.spark
 @pytest.mark.crash
 def test_a_spark_driver_that_was_stopped_at_its_commit_commits_nothing_after_a_takeover(
@@ -109,8 +110,8 @@ def test_a_spark_driver_that_was_stopped_at_its_commit_commits_nothing_after_a_t
                 (clustered, "CLUSTER BY (id)"),
                 (marked, "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"),
             ):
-                assert first.ask(f"CREATE TABLE delta.`{path}` (id INT, who STRING) USING delta {how}") == "done"
-                assert first.ask(f"INSERT INTO delta.`{path}` VALUES (0, 'first')") == "done"
+                made = f"CREATE TABLE delta.`{path}` USING delta {how} AS SELECT 0 AS id, 'first' AS who"
+                assert first.ask(made) == "done"
             before = {path: describe_protocol(path) for path in (plain, clustered, marked)}
             armed = True
             first.say(

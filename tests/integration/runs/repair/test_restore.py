@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse, copy_roots, settings_at
+from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -72,7 +73,9 @@ def declared(*names: str, more: bool = False, factor: int = 1) -> Graph:
 def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     """A shop after one delivery, to be copied."""
     lake = Lakehouse(settings_at(tmp_path_factory.mktemp("shop")), spark, declared())
-    land(lake, (1, "ann", 10, 1), (2, "bob", 20, 1), (3, "cleo", 30, 1))
+    names, sales = ("id", "buyer", "amount", "at"), ((1, "ann", 10, 1), (2, "bob", 20, 1), (3, "cleo", 30, 1))
+    rows = [dict(zip(names, one, strict=True)) | {"city": "Rome"} for one in sales]
+    lake.land("sales/0.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     lake.run()
     return lake
 
@@ -83,9 +86,10 @@ def shop(first: Lakehouse, tmp_path: Path) -> Lakehouse:
     return Lakehouse(copy_roots(first.settings, tmp_path), first.spark, first.graph, landed=100)
 
 
-def land(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:
-    rows = [dict(zip(("id", "buyer", "amount", "at"), sale, strict=True)) | {"city": "Rome"} for sale in sales]
-    lake.land(f"sales/{lake.landed}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+def deliver(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:
+    """Put a delivery into bronze."""
+    lake.landed += 1
+    append_delivery(lake.workspace(), SALES, lake.landed, [(id, buyer, "Rome", amount, at) for id, buyer, amount, at in sales])
 
 
 def restore(lake: Lakehouse, name: str, version: int | str | None) -> dict[str, Any]:
@@ -113,8 +117,8 @@ def fed(lake: Lakehouse, name: str, since: int) -> set[str]:
 def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lakehouse) -> None:
     shop.graph = declared("sale", "spent", "buyers")
     before, version = shop.rows("sale"), log.latest_table_version(path(shop, "sale"))
-    land(shop, (1, "ann", 11, 2), (4, "dan", 40, 2))
-    shop.run()
+    deliver(shop, (1, "ann", 11, 2), (4, "dan", 40, 2))
+    shop.run(LAYER)
     assert shop.rows("buyers") == [(11, 1), (20, 1), (30, 1), (40, 1)]
 
     found = restore(shop, "sale", version)
@@ -134,8 +138,8 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     assert restore(shop, "sale", version)["version_after"] == found["version_after"], "once more changes nothing"
 
     # Its flow goes on with what is new, and its readers follow both; what it took since comes with a refresh.
-    land(shop, (5, "eve", 50, 3))
-    reports = shop.run()
+    deliver(shop, (5, "eve", 50, 3))
+    reports = shop.run(LAYER)
     assert shop.rows("spent") == [("ann", 10), ("bob", 20), ("cleo", 30), ("eve", 50)]
     assert shop.rows("buyers") == [(10, 1), (20, 1), (30, 1), (50, 1)]
     assert not [note for name in ("spent", "buyers") for note in reports[name].notes if "in full" in note]
@@ -151,8 +155,8 @@ def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
     versions = {name: log.latest_table_version(path(shop, name)) for name in ("sale", "spent", "buyers", "hidden", "last")}
     erase(shop, "bob")
     since = {name: log.latest_table_version(path(shop, name)) or 0 for name in versions}
-    land(shop, (1, "ann", 12, 2))
-    shop.run()
+    deliver(shop, (1, "ann", 12, 2))
+    shop.run(LAYER)
     for name in ("sale", "spent", "last"):
         found = restore(shop, name, versions[name])
         assert found["suppressed"] == 1, name
@@ -171,8 +175,8 @@ def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
 @pytest.mark.slow
 def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "spent"))
-    land(shop, (2, "cleo", 20, 2))  # nothing of bob is left in silver
-    shop.run()
+    deliver(shop, (2, "cleo", 20, 2))  # nothing of bob is left in silver
+    shop.run(LAYER)
     assert "bob" not in {row[0] for row in shop.rows("spent")}
     restore(shop, "spent", version)
     assert "bob" in {row[0] for row in shop.rows("spent")}
@@ -190,12 +194,12 @@ def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
 @pytest.mark.slow
 def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "last"))
-    land(shop, (1, "ann", 11, 2), (2, "bob", 21, 2))
-    shop.run()
+    deliver(shop, (1, "ann", 11, 2), (2, "bob", 21, 2))
+    shop.run(LAYER)
     restore(shop, "last", version)
     assert shop.rows("last", "buyer", "amount") == [("ann", 10), ("bob", 20), ("cleo", 30)]
-    land(shop, (1, "ann", 12, 3))
-    reports = shop.run()
+    deliver(shop, (1, "ann", 12, 3))
+    reports = shop.run(LAYER)
     # A small view is recomputed as a whole, and so is not restored any more.
     assert reports["last"].recomputed == "full: small table"
     assert shop.rows("last", "buyer", "amount") == [("ann", 12), ("bob", 21), ("cleo", 30)]
@@ -231,8 +235,8 @@ def test_what_is_not_restored_says_why(first: Lakehouse, name: str, to: str, err
 def test_versions_of_other_columns_and_without_their_files_are_refused(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared("sale", "spent", more=True)
-    land(shop, (1, "ann", 11, 2))
-    shop.run()
+    deliver(shop, (1, "ann", 11, 2))
+    shop.run(LAYER)
     latest = log.latest_table_version(path(shop, "sale"))
     with pytest.raises(SluiceError, match=rf"other columns than it has now \(more\).* of now: .*{latest}\."):
         restore(shop, "sale", version)
