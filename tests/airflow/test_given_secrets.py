@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -159,3 +160,81 @@ def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, mo
     monkeypatch.setattr(job_secrets, "load_declaration_graph", broken)
     operator.execute(CONTEXT)
     assert told(records)["given"]["files"] == {}
+
+
+class BackEnd:
+    """A back end of Airflow that answers in this way."""
+
+    def __init__(self, answer: str | Exception | None) -> None:
+        self._answer = answer
+
+    def get_connection(self, conn_id: str) -> None:
+        return None
+
+    def get_variable(self, key: str) -> str | None:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ([TimeoutError(VALUE)], "unknown"),
+        ([None, TimeoutError(VALUE), None], "unknown"),
+        ([None, None], None),
+        ([None, ""], None),
+        ([NotImplementedError()], None),
+    ],
+    ids=["an outage", "an outage of one of several", "no such variable", "an empty variable", "no variables at all"],
+)
+def test_a_back_end_that_cannot_be_asked_is_not_one_without_the_secret(
+    operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str | Exception | None], found: str | None
+) -> None:
+    """Airflow says in both cases that there is no such variable, and the job would make another key."""
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    from orchestration.airflow_line import airflow_line
+
+    monkeypatch.delenv("AIRFLOW_VAR_SLUICE_SECRET_SUPPRESSION_KEY")
+    place = "sdk.execution_time.supervisor.ensure_secrets_backend" if airflow_line() == 3 else "configuration.ensure_secrets"
+    module, _, name = f"airflow.{place}_loaded".rpartition(".")
+    variables = getattr(importlib.import_module(module), name)  # which the connection comes from
+    monkeypatch.setattr(f"{module}.{name}", lambda: [*variables(), *map(BackEnd, answers)])
+    if found is None:
+        operator.execute(CONTEXT)
+        assert told(records)["given"]["files"] == {}
+        return
+    with pytest.raises(AirflowException, match="BackEnd could not be asked for the variable sluice_secret_") as failure:
+        operator.execute(CONTEXT)
+    assert not isinstance(failure.value, AirflowFailException) and VALUE not in str(failure.value)
+    assert not records.exists(), "no job is submitted"
+
+
+@pytest.mark.parametrize("error", ["VARIABLE_NOT_FOUND", "API_SERVER_ERROR", "GENERIC_ERROR", "raised"])
+def test_an_outage_of_airflows_own_server_is_not_a_missing_variable(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """A task asks it through its supervisor, by a back end that conceals errors."""
+    from orchestration.airflow_line import airflow_line
+
+    if airflow_line() == 2:
+        pytest.skip("a task of Airflow 2 asks the database")
+    from airflow.providers.common.compat.sdk import AirflowException
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    from orchestration.spark_submit import job_secrets
+
+    def send(_: object) -> ErrorResponse:
+        if error == "raised":
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        return ErrorResponse(error=ErrorType(error))
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    if error == "VARIABLE_NOT_FOUND":
+        assert job_secrets._ask_airflow_variable("sluice_secret_none") is None
+    else:
+        with pytest.raises(AirflowException, match="ExecutionAPISecretsBackend could not be asked"):
+            job_secrets._ask_airflow_variable("sluice_secret_none")
