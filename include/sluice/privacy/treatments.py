@@ -105,7 +105,7 @@ def _band_column(column: Column, kind: DataType, edges: tuple[int, ...]) -> Colu
 def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
     """The rounded column in its own type; NULL if the rounded number is too large for it."""
     if _type_name(kind) in ("float", "double"):
-        return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.silver.made.replace_negative_zeros`
+        return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.silver.judged_rows.replace_negative_zeros`
     exact = column.cast("decimal(20,0)") if _type_name(kind) in WHOLE_NUMBER_TYPES else column
     return F.round(exact, digits).try_cast(kind)
 

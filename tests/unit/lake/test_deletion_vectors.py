@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.unit.test_upkeep import STATISTICS
+from tests.unit.test_optimize import STATISTICS
 
 from sluice.lake import file_statistics, log_files
 from sluice.lake.deletion_vectors import count_files_with_deleted_rows, list_files_with_deleted_rows

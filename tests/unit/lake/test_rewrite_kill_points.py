@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from tests.conftest import settings_at
-from tests.unit.test_upkeep import append_rows, read_rows, rewrite_as_decided
+from tests.unit.test_optimize import append_rows, read_rows, rewrite_as_decided
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -208,7 +208,7 @@ KILLED = """
 import os, signal, sys
 import pytest
 from tests.unit.lake.test_rewrite_kill_points import ZORDER, kill_at
-from tests.unit.test_upkeep import rewrite_as_decided
+from tests.unit.test_optimize import rewrite_as_decided
 
 kill_at(pytest.MonkeyPatch(), "write_file_durably", 1, False, lambda: os.kill(os.getpid(), signal.SIGKILL))
 rewrite_as_decided(sys.argv[1], ZORDER)
