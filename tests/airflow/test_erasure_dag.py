@@ -192,7 +192,7 @@ def test_only_what_was_asked_for(keep: Any, dag: DAG) -> None:
     assert dag.get_task(GYM).execute(context(None, B))["now"] == [B]
     with pytest.raises(AirflowSkipException):
         dag.get_task("italy.due").execute(context(None, B))
-    with pytest.raises(AirflowFailException, match="no request 'cccccccccccc'"):
+    with pytest.raises(AirflowFailException, match="no erasure request 'cccccccccccc'"):
         dag.get_task(GYM).execute(context(None, C))
 
 
