@@ -24,6 +24,7 @@ from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
+from sluice.lake.marked_row_purge import purge_marked_rows
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import Location, locate, open_to_read
@@ -119,7 +120,7 @@ def _drop_marked_rows(session: SparkSession, path: str, where: str, zorder: Sequ
     A file with sorted rows is rewritten alone. Joined with another one, its range would overlap every file between the two.
     """
     with _setting(session, {_MADE_OF: "1" if zorder else str(choose_file_size(path, False))}):
-        return _execute_optimize(session, deletion_vectors.write_purge_statement(path, where))
+        return purge_marked_rows(session, path, where)
 
 
 def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
@@ -127,7 +128,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
     files = deletion_vectors.count_files_with_deleted_rows(path)
     if files:
         workspace.mark_next_commits(OPTIMIZE.name)
-        workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
+        purge_marked_rows(workspace.session, path)
         report.notes.append(f"{count_noun(files, 'file')} rewritten, whose deleted rows were only marked")
 
 

@@ -34,11 +34,6 @@ class MarkedFile:
     rows: int
 
 
-def write_purge_statement(path: str, where: str = "") -> str:
-    """Returns the statement by which Spark writes anew all files with marked rows. where: "" or " WHERE ..." on columns of partitions."""
-    return f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)"
-
-
 def count_files_with_deleted_rows(path: str) -> int:
     """Returns how many files of the latest version have a deletion vector. Raises DamagedLog, and TableNotFoundError if there is no table."""
     return len(_count_deleted_rows(open_checked_table(path)))

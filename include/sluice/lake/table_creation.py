@@ -110,10 +110,10 @@ def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> 
         rowless_commits.change_table_properties(session, path, changes)
     # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are rewritten before, by ZORDER.
     if clustered != there.cluster_by and not partitions and properties.get(INSTANTS) == MICROSECONDS:
-        _cluster_from_now_on(session, path, there.cluster_by)
+        cluster_from_now_on(session, path, there.cluster_by)
 
 
-def _cluster_from_now_on(session: SparkSession, path: str, columns: Sequence[str]) -> None:
+def cluster_from_now_on(session: SparkSession, path: str, columns: Sequence[str]) -> None:
     """Says in the log by which columns rows are to be clustered. Files that are there stay as they are."""
     by = f"({', '.join(quote_identifier(name) for name in columns)})" if columns else "NONE"
     session.sql(f"ALTER TABLE delta.`{path}` CLUSTER BY {by}")
@@ -157,7 +157,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
     with rowless_commits.allow_layout_properties(frame.sparkSession, properties):
         writer.replace()
     if shape.cluster_by:  # Delta's writer takes no cluster columns here. A run that was killed before this does it at the next.
-        _cluster_from_now_on(frame.sparkSession, path, shape.cluster_by)
+        cluster_from_now_on(frame.sparkSession, path, shape.cluster_by)
 
 
 def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:

@@ -6,7 +6,7 @@ from sluice import delta_log
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasure_step import ErasureStep
-from sluice.lake.deletion_vectors import write_purge_statement
+from sluice.lake.marked_row_purge import purge_marked_rows
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table
@@ -27,8 +27,7 @@ def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
     if not _may_have_deletion_vectors(path):
         return 0
     workspace.mark_next_commits(name_erasure_flow(name))
-    row = workspace.session.sql(write_purge_statement(path)).select("metrics.numFilesRemoved").first()
-    return int(row[0]) if row else 0
+    return purge_marked_rows(workspace.session, path)[0]
 
 
 def _may_have_deletion_vectors(path: str) -> bool:
