@@ -56,9 +56,14 @@ SUPERSEDED = "superseded"
 """It was ingested, and another delivery of its file counts. This too is found when the ledger is read."""
 
 
+def is_settled(stored: str | None) -> bool:
+    """Whether a delivery with this last outcome, or None, has one that counts: no flow takes it again by itself."""
+    return stored not in (None, LOST)
+
+
 def show_delivery_state(stored: str | None) -> str:
     """Returns how a delivery with this last outcome is shown; None: it has none. Never `superseded`, which depends on the file's other deliveries."""
-    return WAITING if stored in (None, LOST) else str(stored)
+    return str(stored) if is_settled(stored) else WAITING
 
 
 REREAD_BY_REFRESH = (INGESTED, SUPERSEDED, QUARANTINED, MISSED)

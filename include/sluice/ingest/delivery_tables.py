@@ -19,7 +19,7 @@ from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.record_columns import make_record_schema
-from sluice.record_states import INGESTED, LOST, QUARANTINED, TAKEN
+from sluice.record_states import INGESTED, LOST, QUARANTINED, TAKEN, is_settled
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
@@ -90,8 +90,7 @@ def _ledger_schema(names: Sequence[str]) -> pa.Schema:
 
 def read_settled_deliveries(outcomes: str, among: Collection[int]) -> set[int]:
     """Returns those of some deliveries that have an outcome. No flow takes them again by itself."""
-    found = _read_states_of(outcomes, pa.array(among, pa.int64()))
-    return {delivery for delivery, state in found.items() if state != LOST}
+    return {number for number, last in read_last_outcomes(outcomes, ["state"], among).items() if is_settled(last["state"])}
 
 
 def count_waiting_deliveries(deliveries: str, outcomes: str, source: str) -> int:
@@ -104,10 +103,25 @@ def count_waiting_deliveries(deliveries: str, outcomes: str, source: str) -> int
     return int(pc.sum(pc.invert(pc.is_in(found["delivery"].filter(taken), settled))).as_py() or 0)
 
 
+def read_last_outcomes(
+    outcomes: str, columns: Sequence[str], among: Collection[int] | None = None, source: str | None = None
+) -> dict[int, dict[str, Any]]:
+    """Returns the last outcome of each delivery that has one, from the outcomes table at that path.
+
+    columns: those that are needed, as rows of the table have them. among: only these deliveries. source: only those of this source.
+    """
+    found = read_delivery_ledger_columns(outcomes, list(dict.fromkeys((*columns, "delivery", "source", RECORDED, ENTRY))))
+    if among is not None:
+        found = found.filter(pc.is_in(found["delivery"], pa.array(among, pa.int64())))
+    if source is not None:
+        found = found.filter(pc.equal(found["source"], source))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return {row["delivery"]: row for row in sort_outcomes_by_recording(rows)}
+
+
 def read_last_delivery_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
     """Returns, by delivery, its state and the reason, from the outcomes table at that path."""
-    found: list[dict[str, Any]] = read_delivery_ledger_rows(outcomes, ["delivery", "state", "reason", RECORDED, ENTRY])
-    return {row["delivery"]: (row["state"], row["reason"]) for row in sort_outcomes_by_recording(found)}
+    return {number: (row["state"], row["reason"]) for number, row in read_last_outcomes(outcomes, ["state", "reason"]).items()}
 
 
 def sort_outcomes_by_recording(outcomes: Iterable[Found]) -> list[Found]:
@@ -122,14 +136,9 @@ def find_deliveries_in_state(outcomes: str, state: str) -> set[int]:
     once = found["delivery"].filter(pc.equal(found["state"], state))
     if not len(once):
         return set()
-    return {number for number, last in _read_states_of(outcomes, once).items() if last == state}
-
-
-def _read_states_of(outcomes: str, deliveries: pa.Array) -> dict[int, str]:
-    """Returns the last states of those of some deliveries that have an outcome."""
-    found = read_delivery_ledger_columns(outcomes, ["delivery", "state", RECORDED, ENTRY])
-    rows: list[dict[str, Any]] = found.filter(pc.is_in(found["delivery"], deliveries)).to_pylist()
-    return {row["delivery"]: row["state"] for row in sort_outcomes_by_recording(rows)}
+    return {
+        number for number, last in read_last_outcomes(outcomes, ["state"], once.to_pylist()).items() if last["state"] == state
+    }
 
 
 @dataclass(frozen=True)

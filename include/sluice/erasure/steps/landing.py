@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
-from sluice import entries
 from sluice.declare.assembly import subjects
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
-from sluice.delivery_rows import RECORDED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erased_names import ErasedNames
 from sluice.erasure.steps.erasure_step import ErasureStep
@@ -98,11 +96,8 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
 
 def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
     """By source, the unchanged files from whose last delivery something was left out."""
-    outcomes: dict[int, int] = {}
-    for row in delivery_tables.sort_outcomes_by_recording(
-        delivery_tables.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", RECORDED, entries.ENTRY])
-    ):
-        outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
+    last = delivery_tables.read_last_outcomes(workspace.outcomes, ["suppressed"])
+    outcomes = {number: int(row["suppressed"] or 0) for number, row in last.items()}
     for source in workspace.graph.sources.values():
         if anonymised.keeps_anonymised_facts(workspace.graph, source):
             # From these an ingest keeps the facts, and leaves nothing out.

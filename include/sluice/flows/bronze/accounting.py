@@ -193,8 +193,8 @@ def restore_lost_deliveries(sources: Iterable[Source], landing: Location, known:
     """Appends to the deliveries table those deliveries that have an outcome and a higher number than it knows. Returns how many."""
     if delivery_tables.highest_delivery(known.outcomes) <= known.last:
         return 0
-    found: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
-    last = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
+    outcomes = delivery_tables.read_last_outcomes(known.outcomes, _OF_OUTCOME)
+    last = {number: row for number, row in outcomes.items() if number > known.last}
     folders = {one.name: landing / one.path for one in sources if one.kind.in_files}
     rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
     create_record_table(known.deliveries, delivery_tables.DELIVERIES)

@@ -193,9 +193,8 @@ def _replay_records(workspace: Workspace, source: Source, found: DataFrame, repo
 
 
 def _replay_some_records(workspace: Workspace, source: Source, rows: Sequence[Row], report: FlowReport) -> None:
-    headers = {
-        number: row["header"] for number, row in settlement.read_last_outcomes(workspace, {r._delivery for r in rows}).items()
-    }
+    outcomes = delivery_tables.read_last_outcomes(workspace.outcomes, ["header"], {row._delivery for row in rows})
+    headers = {number: row["header"] for number, row in outcomes.items()}
     waiting = [QuarantinedRecord(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
     with open_staging_folder(workspace) as folder:
         staged = stage_records(source, waiting, folder)

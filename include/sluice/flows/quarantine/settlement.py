@@ -63,7 +63,9 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     there = delivery_tables.read_delivery_ledger_columns(workspace.outcomes, ["delivery", "run", ENTRY])
     since = pc.and_(pc.equal(there["run"], leaving.run), pc.greater(pc.fill_null(there[ENTRY], 0), leaving.after))
     done = set(there["delivery"].filter(since).to_pylist())
-    known = read_last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
+    known = delivery_tables.read_last_outcomes(
+        workspace.outcomes, delivery_tables.OUTCOMES.names, {delivery for delivery, _ in leaving.entries}
+    )
     rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done and row["state"] != LOST]
     delivery_tables.append_delivery_ledger_rows(workspace.outcomes, rows, delivery_tables.OUTCOMES, workspace.run)
     path.unlink()
@@ -88,14 +90,6 @@ def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Q
 def find_last_outcome_entry(workspace: Workspace) -> int:
     """Returns the greatest entry of the outcomes, 0 if they have none."""
     return int(pc.max(delivery_tables.read_delivery_ledger_columns(workspace.outcomes, [ENTRY])[ENTRY]).as_py() or 0)
-
-
-def read_last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
-    """Returns the last outcome of each delivery."""
-    rows: list[Row] = [
-        row for row in delivery_tables.read_delivery_ledger_rows(workspace.outcomes) if row["delivery"] in deliveries
-    ]
-    return {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(rows)}
 
 
 def count_by_delivery(deliveries: Iterable[int]) -> dict[int, int]:

@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, DeliveryRow
 from sluice.ingest import delivery_tables
@@ -97,10 +95,8 @@ def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) 
 
 def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> set[int]:
     """Returns the source's deliveries that were ingested before an instant and still count as ingested; and 0."""
-    found = delivery_tables.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", RECORDED, entries.ENTRY])
-    last = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(found) if row["source"] == source}
-    rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == INGESTED]
-    return {0, *(row["delivery"] for row in rows if row[RECORDED] <= before)}
+    last = delivery_tables.read_last_outcomes(outcomes, ["state"], source=source)
+    return {0, *(number for number, row in last.items() if row["state"] == INGESTED and row[RECORDED] <= before)}
 
 
 def _delete_landed_file(file: LandedFile, number: int) -> None:

@@ -110,8 +110,8 @@ def _is_recorded_since(outcome: Mapping[str, Any], since: datetime | None) -> bo
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
     """Returns the last outcome of each delivery of a source that was read."""
-    rows: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
-    found = {row["delivery"]: row for row in delivery_tables.sort_outcomes_by_recording(rows) if row["source"] == source.name}
+    outcomes = graph.records(settings).outcome_ledger
+    found = delivery_tables.read_last_outcomes(outcomes, delivery_tables.OUTCOMES.names, source=source.name)
     return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
 
 
