@@ -139,7 +139,7 @@ def test_a_killed_rewriting_is_brought_to_its_end(
     if point == "journal":
         monkeypatch.setattr(rewriting, "_finish_rewriting_journal", killed)
     elif point == "ledger":
-        monkeypatch.setattr(rewriting.ledger, "append_numbered_deliveries", killed)
+        monkeypatch.setattr(rewriting.delivery_tables, "append_numbered_deliveries", killed)
     else:
         real = rewriting._record_rewritten_files
         monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *arguments: (real(*arguments), killed())[0])
