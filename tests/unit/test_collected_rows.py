@@ -32,7 +32,7 @@ BOUNDS = {
     "sluice.erasure.asking:_read_requester_deliveries": PEOPLE,
     "sluice.erasure.aging:_find_old_late_runs": RECORDS,
     "sluice.erasure.aging:_read_starts_of_runs": RECORDS,
-    "sluice.erasure.withdrawing:_is_propagation_begun": PEOPLE,
+    "sluice.erasure.request_reversal:_is_propagation_begun": PEOPLE,
     "sluice.erasure.steps.landing:_add_named_text_fields": "one partition after the other, of files of 256 MB together",
     "sluice.erasure.steps.landing:_find_other_subject_fields": SOUGHT,
     "sluice.erasure.steps.landing:_find_suppressed_records": SOUGHT,
@@ -80,7 +80,6 @@ BOUNDS = {
     "sluice.runs.status.reconciliation:_find_differing_deliveries": BATCH,
     "sluice.testing.running:_collect_rows": TESTED,
     "sluice.testing.running:TrialRun.read_given_rows": TESTED,
-    "sluice.optimize:_purge_deleted_rows": ONE,
     "sluice.optimize:_rewrite_all_files": ONE,
     "sluice.verification.change_targets:_collect_sequences": "the numbers of snapshots, and of changes that empty a table",
 }

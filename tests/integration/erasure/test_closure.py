@@ -17,14 +17,13 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import (
     asking,
-    lifting,
     receiving,
     request_events,
     request_record,
+    request_reversal,
     requests,
     searched_tables,
     vault,
-    withdrawing,
 )
 from sluice.erasure.subjects import closure, identity_settling, link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
@@ -250,7 +249,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert [one.value for one in vault.read_vault_identifiers(club.records, made.request)] == ["hal"]
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
-    withdrawing.withdraw_erasure_request(club.records, made.request)
+    request_reversal.withdraw_erasure_request(club.records, made.request)
     assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph) and due_requests.may_hold_unseen_requests(
         PipelineRecords(asked.settings, "club")
     )
@@ -267,7 +266,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
         club.run("bronze")
     (again,) = asking.create_requests_from_rows(asked.workspace())
     assert [one.value for one in vault.read_vault_identifiers(club.records, again.request)] == ["hal"]
-    withdrawing.withdraw_erasure_request(club.records, again.request)
+    request_reversal.withdraw_erasure_request(club.records, again.request)
     assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
     vault.store_vault_entry(club.records, again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
@@ -276,7 +275,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     club.run("bronze")
     (last,) = asking.create_requests_from_rows(asked.workspace())
     assert last.request != again.request and last.withdrawn_at is None
-    withdrawing.withdraw_erasure_request(club.records, last.request)
+    request_reversal.withdraw_erasure_request(club.records, last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
@@ -311,7 +310,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
     requests.advance_request_state(club.records, request, request_events.LOGICALLY)
-    assert lifting.lift_suppression(club.records, request) > 0
+    assert request_reversal.lift_suppression(club.records, request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")

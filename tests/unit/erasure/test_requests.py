@@ -23,15 +23,14 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.subjects import SUPPRESSION_KEY
 from sluice.erasure import (
     asking,
-    lifting,
     prevention,
     receiving,
     request_events,
     request_record,
+    request_reversal,
     requests,
     searched_tables,
     vault,
-    withdrawing,
 )
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
@@ -185,7 +184,7 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     requests.advance_request_state(records, by_rows, request_events.FAILED, "several people's")
     requests.advance_request_state(records, by_rows, request_events.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
-        withdrawing.withdraw_erasure_request(records, one.request)
+        request_reversal.withdraw_erasure_request(records, one.request)
     assert asking._compute_request_watermarks(workspace) == {
         by_hand.pseudonyms[0]: 0,
         by_rows.pseudonyms[0]: 7,
@@ -341,10 +340,10 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody was erased by it"):
-        lifting.lift_suppression(records, made.request)
+        request_reversal.lift_suppression(records, made.request)
     requests.advance_request_state(records, made, request_events.LOGICALLY)
     requests.advance_request_state(records, made, request_events.FAILED, "a scan found something")
-    assert [lifting.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
+    assert [request_reversal.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
@@ -374,11 +373,11 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     made, begun, done = (_receive(settings, club) for _ in range(3))
     write_deltalake(records.suppression_list, pa.table({"domain": ["user_id"], "request": [begun.request]}))
     requests.advance_request_state(records, done, request_events.LOGICALLY)
-    taken = [withdrawing.withdraw_erasure_request(records, made.request) for _ in range(2)]
+    taken = [request_reversal.withdraw_erasure_request(records, made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == request_events.RECEIVED
     assert not vault.has_vault_entry(records, made.request) and vault.has_vault_entry(records, begun.request)
     vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
-    withdrawing.withdraw_erasure_request(records, made.request)
+    request_reversal.withdraw_erasure_request(records, made.request)
     assert not vault.has_vault_entry(records, made.request)
     assert [one.request for one in request_record.list_waiting_requests(records)] == [begun.request]
     assert made.request not in due_requests.find_due_requests(records, datetime.now(UTC)).now
@@ -388,11 +387,11 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
         "the other one is approved"
     )
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        lifting.lift_suppression(records, made.request)
+        request_reversal.lift_suppression(records, made.request)
     with pytest.raises(UsageError, match="is being carried out"):
-        withdrawing.withdraw_erasure_request(records, begun.request)
+        request_reversal.withdraw_erasure_request(records, begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
-        withdrawing.withdraw_erasure_request(records, done.request)
+        request_reversal.withdraw_erasure_request(records, done.request)
 
 
 def test_a_lake_on_a_store_that_nobody_can_search_takes_no_request(settings: Settings, club: Graph) -> None:

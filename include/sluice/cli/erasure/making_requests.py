@@ -109,12 +109,12 @@ def lift_suppression(
     as_json: AsJson = False,
 ) -> None:
     """Allow new data of a request's people. Data delivered before stays erased."""
-    from sluice.erasure import lifting
+    from sluice.erasure import request_reversal
 
     records, _ = find_erasure_request(Settings.current(), request)
     # Otherwise an erasure could write the list at the same time, and one of the two commits could be lost.
     with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
-        lifted = lifting.lift_suppression(records, request)
+        lifted = request_reversal.lift_suppression(records, request)
     if as_json:
         print_json({"pipeline": records.pipeline, "request": request, "lifted": lifted})
     else:
@@ -126,12 +126,12 @@ def withdraw_request(
     as_json: AsJson = False,
 ) -> None:
     """Take back a request that was not carried out yet, such as one made by mistake. Its identifiers leave the vault."""
-    from sluice.erasure import withdrawing
+    from sluice.erasure import request_reversal
 
     records, _ = find_erasure_request(Settings.current(), request)
     # Otherwise a propagation could begin to carry it out meanwhile.
     with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
-        found = withdrawing.withdraw_erasure_request(records, request)
+        found = request_reversal.withdraw_erasure_request(records, request)
     if as_json:
         print_json({"pipeline": records.pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
     else:

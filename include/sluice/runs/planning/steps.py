@@ -24,7 +24,7 @@ from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.lag import FlowLag
 
-NOTHING, FAIL = "nothing", "fail"
+NOTHING = "nothing"
 INGEST, READ_AGAIN = "ingest", "read again"
 FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
 FOLLOW, RECOMPUTE, START_OVER, FAIL = "follow", "recompute in full", "start over", "fail"

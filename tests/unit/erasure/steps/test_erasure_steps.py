@@ -38,9 +38,9 @@ from sluice.erasure import (
     receiving,
     request_events,
     request_record,
+    request_reversal,
     requests,
     vault,
-    withdrawing,
 )
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -702,7 +702,7 @@ def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
     assert identity_settling.settle_erasure_request(workspace, settled) is settled
     assert vault.read_vault_identifiers(workspace.records, request.request) == hers
     with pytest.raises(UsageError, match="is being carried out"):
-        withdrawing.withdraw_erasure_request(workspace.records, request.request)
+        request_reversal.withdraw_erasure_request(workspace.records, request.request)
 
 
 def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

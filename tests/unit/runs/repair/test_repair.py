@@ -20,7 +20,7 @@ from sluice.cli.repair import restore
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
-from sluice.erasure import receiving, withdrawing
+from sluice.erasure import receiving, request_reversal
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
@@ -368,12 +368,12 @@ def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(la
     taken_back, stands = (
         receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert")
     )
-    withdrawing.withdraw_erasure_request(workspace.records, taken_back.request)
+    request_reversal.withdraw_erasure_request(workspace.records, taken_back.request)
     with pytest.raises(
         SluiceError, match=rf"Run: sluice erase approve ward {stands.request}, or .*; then: sluice run ward --stage"
     ):
         restoring._refuse_while_requests_wait(workspace, request_record.list_erasure_requests(workspace.records))
-    withdrawing.withdraw_erasure_request(workspace.records, stands.request)
+    request_reversal.withdraw_erasure_request(workspace.records, stands.request)
     restoring._refuse_while_requests_wait(workspace, request_record.list_erasure_requests(workspace.records))
 
 
