@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sluice.declare.cdc import expanded_tables
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import TemporaryView, View
-from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.dataset import AnyDataset, Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView, TimeReach
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
@@ -52,9 +52,6 @@ class DeclarationsByKind:
 
     def _select_kind(self, kind: type[Kind]) -> tuple[Kind, ...]:
         return tuple(item for item in self._declared if isinstance(item, kind))
-
-
-AnyDataset = Dataset[Any]
 
 
 def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDataset]:

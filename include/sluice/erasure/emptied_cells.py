@@ -37,7 +37,7 @@ from sluice.privacy import anonymised, suppression
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.judged_rows import AnyTable
+    from sluice.declare.datasets.tables import AnyTable
 
 
 def empty_other_subject_cells(step: ErasureStep) -> None:

@@ -24,7 +24,7 @@ from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.tables import AnyTable, Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Expectation
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-AnyTable = Table[Any]
 _FEW = 100
 _RANK, _HASH = "_sluice_rank", "_sluice_hash"
 _SECOND = "yyyy-MM-dd'T'HH:mm:ss"

@@ -18,7 +18,7 @@ from sluice.errors import SluiceError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sluice.flows.silver.judged_rows import AnyTable
+    from sluice.declare.datasets.tables import AnyTable
     from sluice.lake.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("uncontrolled")

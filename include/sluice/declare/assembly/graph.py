@@ -18,7 +18,7 @@ from sluice.declare.assembly.mistakes import (
     find_shared_table_mistakes,
 )
 from sluice.declare.datasets.computed import TemporaryView, View, find_role_view_mistakes
-from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
@@ -32,7 +32,6 @@ from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
-AnyDataset = Dataset[Any]
 PSEUDONYM = "pseudonym"
 """The domain of the values that `treat.hmac` stores instead of identifiers."""
 

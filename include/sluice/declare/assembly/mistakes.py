@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.declare.cdc.change_log import is_truncate_log
 from sluice.declare.datasets.computed import TemporaryView
-from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.dataset import AnyDataset, Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.expansion import DeclarationsByKind, Declared
 from sluice.declare.ingest.field_names import is_reserved_column
@@ -23,7 +23,6 @@ from sluice.flow_counts import ALERT_COUNTS
 from sluice.pipeline_records import name_quarantine
 
 DeclaredByName = Mapping[str, Source | Dataset[Any]]
-AnyDataset = Dataset[Any]
 
 
 def find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:

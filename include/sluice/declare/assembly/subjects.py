@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
+from sluice.declare.assembly.graph import PSEUDONYM, Graph
+from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source

@@ -21,7 +21,7 @@ from sluice.declare.cdc.change_log import (
 )
 from sluice.declare.cdc.histories import CHANGE, CONTENT, SEQUENCE
 from sluice.declare.datasets.computed import TemporaryView
-from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
@@ -30,7 +30,6 @@ from sluice.own_records import CHANGES, SNAPSHOTS, TRUNCATES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AnyDataset = Dataset[Any]
 _OF_LOG = ("keys", "sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "from_snapshots")
 """The options that decide which rows are in a log; together with those below, which are in the target."""
 _OF_TARGET = (

@@ -153,6 +153,9 @@ class Dataset(Declaration, Generic[P]):
         return add_parent_columns((*self.personal, *((self.subject,) if self.subject else ())))
 
 
+AnyDataset = Dataset[Any]
+
+
 def split_personal_treatments(personal: Personal) -> dict[str, Any]:
     """Splits the value of `personal=` into the fields `personal` and `treatments` of a dataset."""
     if not isinstance(personal, Mapping):

@@ -159,6 +159,9 @@ class MaterializedView(Dataset[P]):
         return replace(self, reads=there, function=function, reach=reach) if function else None
 
 
+AnyView = MaterializedView[Any]
+
+
 class ViewOptions(DatasetOptions, total=False):
     """What `materialized_view` takes beside its inputs, keys, name and text. See `MaterializedView`."""
 

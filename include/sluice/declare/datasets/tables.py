@@ -76,6 +76,9 @@ class Table(Dataset[P]):
         return {OUTCOMES.name: OUTCOMES.name}
 
 
+AnyTable = Table[Any]
+
+
 class TableOptions(DatasetOptions, total=False):
     """What `table` takes beside its inputs, keys, name and text. See `Table`."""
 

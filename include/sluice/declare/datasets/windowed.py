@@ -101,6 +101,9 @@ class Windowed(Dataset[P]):
         return bool(self.watermarks)
 
 
+AnyStream = Windowed[Any]
+
+
 def windowed(
     *,
     reads: Names,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.judged_rows import AnyTable
+    from sluice.declare.datasets.tables import AnyTable
 
 SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in PROVENANCE)
 """The merge condition by which rows of bronze or quarantine are the same: their provenance."""

@@ -37,7 +37,7 @@ from sluice.printable import count_noun
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.flows.silver.judged_rows import AnyTable
+    from sluice.declare.datasets.tables import AnyTable
 
 _NOT_FOLDED = "people were erased from its source, and its rows could not be folded again"
 """Why the flow of a table starts over: it then takes from bronze what other people's rows it lacks."""

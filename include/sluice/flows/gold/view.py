@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.datasets.materialized_views import AnyView
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import PROBE_RULES, InputReach, find_input_reaches
-from sluice.flows.gold.view_batch import AnyView, RecomputeReport, ViewBatch, check_view_columns, read_view_input
+from sluice.flows.gold.view_batch import RecomputeReport, ViewBatch, check_view_columns, read_view_input
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, TakenVersions
 from sluice.flows.progress.checkpoints import (

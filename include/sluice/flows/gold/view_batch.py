@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.materialized_views import AnyView, MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach
@@ -43,7 +43,6 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AnyView = MaterializedView[Any]
 _ELSEWHERE = "a recomputed key also has a row outside the recomputed part"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_columns
 from sluice.flows.progress import stream_starts, streams
@@ -30,7 +31,6 @@ from sluice.flows.silver.delivery_scope import (
 from sluice.flows.silver.fold_operations import plan_outranking, plan_replacing, select_winning_rows
 from sluice.flows.silver.judged_rows import (
     TWO_FILES,
-    AnyTable,
     check_key_in_one_file,
     leave_out_rows_of_keys,
     make_judged_rows,

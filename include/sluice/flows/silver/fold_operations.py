@@ -12,11 +12,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from sluice.declare.cdc import change_log
-from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.tables import AnyTable, Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.silver.delivery_scope import read_feeding_outcomes
-from sluice.flows.silver.judged_rows import AnyTable
 from sluice.flows.writing.difference import CONFLICT, join_old_and_new, null_safe_equality
 from sluice.ingest.delivery_tables import DeliveryOutcome
 from sluice.lake import table_creation

@@ -19,7 +19,7 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 from sluice import delta_log
 from sluice.declare.cdc import change_log
 from sluice.declare.cdc.change_log import KNOWN
-from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns
@@ -37,7 +37,6 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-AnyTable = Table[Any]
 _FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 _NOT_REPEATABLE = "Table '{}' uses {}: a replay would not give the same rows. Take it out of the transform."

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.source import Source
 from sluice.flows.silver.delivery_scope import live_deliveries
 from sluice.flows.silver.fold_operations import plan_replacing, select_winning_rows
-from sluice.flows.silver.judged_rows import AnyTable, make_judged_rows, select_accepted_rows, select_rows_of_keys
+from sluice.flows.silver.judged_rows import make_judged_rows, select_accepted_rows, select_rows_of_keys
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition

@@ -11,12 +11,13 @@ import json
 from typing import TYPE_CHECKING
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.source import Source
 from sluice.flows import plans
 from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.progress.checkpoints import record_read_types
 from sluice.flows.progress.flow_memory import ReadTypes, read_flow_memory
-from sluice.flows.silver.judged_rows import AnyTable, transform_source_rows
+from sluice.flows.silver.judged_rows import transform_source_rows
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import anonymised

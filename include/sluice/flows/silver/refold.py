@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.quoting import quote_columns
@@ -19,7 +20,6 @@ from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
 from sluice.flows.silver.delivery_scope import feeding_sources, live_deliveries, outdated_deliveries
 from sluice.flows.silver.judged_rows import (
-    AnyTable,
     check_key_in_one_file,
     make_judged_rows,
     select_accepted_rows,

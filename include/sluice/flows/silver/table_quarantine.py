@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.flows.bronze.table_shape import WHOLE_INSTANTS
 from sluice.flows.silver.delivery_scope import DeliveryScope
-from sluice.flows.silver.judged_rows import AnyTable
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import log, table_frames
 from sluice.lake.batch_sizes import RowsSize, measure_rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import AnyStream
 from sluice.flows import plans
 from sluice.flows.stateful import inputs, operators
 from sluice.flows.stateful.inputs import ROW
@@ -19,7 +19,6 @@ from sluice.lake.workspace import Workspace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AnyStream = Windowed[Any]
 END = "_end"
 
 

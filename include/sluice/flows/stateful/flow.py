@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import AnyStream, Windowed
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.durable_files import write_json_durably
 from sluice.flows.progress import checkpoints, stream_starts, streams
@@ -39,7 +39,6 @@ from sluice.run_modes import REPLAY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-AnyStream = Windowed[Any]
 _STORE = "spark.sql.streaming.stateStore"
 _SETTINGS = {
     # The checkpoint records this at its first batch; a query that resumes from it must not ask for another value.

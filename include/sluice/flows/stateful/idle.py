@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice import delta_log
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import AnyStream
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.progress import batches
@@ -30,7 +30,6 @@ from sluice.lake.workspace import Workspace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AnyStream = Windowed[Any]
 _COLUMNS = "checkpoint STRING, instant TIMESTAMP, inputs STRING, run STRING, at TIMESTAMP"
 _MILLISECOND = timedelta(milliseconds=1)
 

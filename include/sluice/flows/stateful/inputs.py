@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, AnyStream
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-AnyStream = Windowed[Any]
 ROW = "_row_of_batch"
 
 _BEAT = "_beat"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, AnyStream
 from sluice.declare.quoting import quote_column
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
@@ -33,7 +33,6 @@ from sluice.privacy import treatments
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-AnyStream = Windowed[Any]
 COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
 """_watermark: what shut the row out, or NULL if no window has it: its instant is NULL, or its session has no length. _missed: "all" or "some"
 of its windows; "unknown" for a row that is not after the watermark if the transform's plan does not tell what becomes of it."""

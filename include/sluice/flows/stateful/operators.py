@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import AnyStream
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 
@@ -23,7 +23,6 @@ _INNER = ("Inner", "Cross", "LeftSemi")
 
 
 _STATE_OF_ONES_OWN = "WithState"
-AnyStream = Windowed[Any]
 Rule = Literal["time", "window", "timeless"]
 """The rules by which an operator leaves a row out: the row's own instant is not after the watermark; or all of its windows have ended by
 then, or it has none because its instant is NULL; or only the last."""

@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import AnyDataset, Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
+from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files, select_deliveries_in_interval

@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.assembly.graph import AnyDataset
+from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
