@@ -20,7 +20,8 @@ from sluice.errors import DeclarationError, nearest_name_hint
 
 Of = tuple[str, str]
 """A column of a table, and the domain of the identifiers in it."""
-Declared = Mapping[str, Source | Dataset[Any]]
+
+DeclarationsByName = Mapping[str, Source | Dataset[Any]]
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,14 @@ def is_column_domain_pair(of: object) -> bool:
     return isinstance(of, tuple) and len(of) == 2 and all(isinstance(one, str) and one for one in of)
 
 
-def canonical_forms_by_domain(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> dict[str, Canonical]:
+def canonical_forms_by_domain(pipeline: Pipeline, declared: DeclarationsByName, links: Iterable[Link]) -> dict[str, Canonical]:
     """The canonical forms of the domains that are not compared as text."""
     treated = {domain: how.canonical for domain, how in _find_treatments_with_form(declared, tuple(links))}
     every: dict[str, Any] = {**treated, **pipeline.canonical}
     return {domain: form for domain, form in every.items() if form != AS_TEXT}
 
 
-def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> Iterator[str]:
+def find_canonical_form_mistakes(pipeline: Pipeline, declared: DeclarationsByName, links: Iterable[Link]) -> Iterator[str]:
     """Yields what is wrong with the canonical forms, as sentences."""
     every = tuple(links)
     known = _declared_domains(declared, every)
@@ -140,7 +141,7 @@ def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: 
             )
 
 
-def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> Iterator[tuple[str, Hmac]]:
+def _find_treatments_with_form(declared: DeclarationsByName, links: tuple[Link, ...]) -> Iterator[tuple[str, Hmac]]:
     """The treatments that set a form, each with the domain it is for: one named like the treatment's domain, or like its column."""
     domains, columns = _declared_domains(declared, links), _domains_by_column(declared, links)
     for item in declared.values():
@@ -151,7 +152,7 @@ def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> I
                     yield min(named), how
 
 
-def _domains_by_column(declared: Declared, links: tuple[Link, ...]) -> dict[str, set[str]]:
+def _domains_by_column(declared: DeclarationsByName, links: tuple[Link, ...]) -> dict[str, set[str]]:
     """By column name, the domains of the identifiers in columns of this name."""
     pairs = [(one.subject, one.domain) for one in declared.values() if one.subject and one.domain]
     pairs += [of for link in links for of in (link.person, link.identifier)]
@@ -162,5 +163,5 @@ def _domains_by_column(declared: Declared, links: tuple[Link, ...]) -> dict[str,
     return found
 
 
-def _declared_domains(declared: Declared, links: tuple[Link, ...]) -> set[str]:
+def _declared_domains(declared: DeclarationsByName, links: tuple[Link, ...]) -> set[str]:
     return {domain for domains in _domains_by_column(declared, links).values() for domain in domains}

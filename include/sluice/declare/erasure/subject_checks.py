@@ -14,7 +14,7 @@ from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset, OnErasure
 from sluice.declare.datasets.tables import Table
-from sluice.declare.erasure.identifiers import ErasureRequests, Link
+from sluice.declare.erasure.identifiers import DeclarationsByName, ErasureRequests, Link
 from sluice.declare.expansion import DeclarationsByKind, resolve_temporary_views
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import delivered_columns
@@ -24,10 +24,8 @@ from sluice.declare.pipeline import is_interval
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
 
-Declared = Mapping[str, Source | Dataset[Any]]
 
-
-def find_lifetime_mistakes(declared: Declared) -> list[str]:
+def find_lifetime_mistakes(declared: DeclarationsByName) -> list[str]:
     """All mistakes, as sentences."""
     found: list[str] = []
     for item in declared.values():
@@ -93,7 +91,7 @@ def _find_not_null_mistakes(table: Table[Any], source: Source, hidden: set[str])
             yield f"{owner}: on_erasure='anonymise' makes '{name}' NULL, and the schema of '{named}' says NOT NULL."
 
 
-def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
+def find_other_subject_mistakes(declared: DeclarationsByName) -> Iterator[str]:
     """Yields the mistakes about columns with other people, as sentences."""
     by_kind = DeclarationsByKind(declared.values())
     for source in by_kind.sources:
@@ -146,7 +144,7 @@ class SubjectDeclarations:
 
     links: tuple[Link, ...]
     asking: tuple[ErasureRequests, ...]
-    declared: Declared
+    declared: DeclarationsByName
     unstored: Mapping[str, TemporaryView]
     own: Mapping[str, tuple[str, ...]]
 
@@ -180,7 +178,7 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
             )
 
 
-def _find_subject_domains(declared: Declared, item: Source | Dataset[Any]) -> set[str]:
+def _find_subject_domains(declared: DeclarationsByName, item: Source | Dataset[Any]) -> set[str]:
     """The domains of the people whose rows a table may have."""
     own = {item.domain} - {""}
     return own.union(*(_find_subject_domains(declared, declared[name]) for name in item.reads))

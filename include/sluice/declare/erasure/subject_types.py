@@ -7,17 +7,13 @@ numbers. So a type is refused unless it is known to fit both: rows with 12140.0,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.erasure.identifiers import Link
+from sluice.declare.erasure.identifiers import DeclarationsByName, Link
 from sluice.declare.expansion import DeclarationsByKind
 from sluice.declare.field_values import find_column_spelling
-from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
-
-Declared = Mapping[str, Source | Dataset[Any]]
 
 _IDENTIFYING = re.compile(
     r"string|string collate .*|(varchar|char(acter)?) \( \d+ \)|tinyint|smallint|int|bigint|decimal( \( \d+( , 0)? \))?"
@@ -39,7 +35,7 @@ _OTHERS = "identifiers are compared as text: STRING, or BIGINT for whole numbers
 _INSIDE = "{why}: a column of its own with the identifier (STRING, BIGINT), or what gives it (subject_in, an SQL expression)"
 
 
-def find_subject_type_mistakes(declared: Declared, links: Iterable[Link] = ()) -> Iterator[str]:
+def find_subject_type_mistakes(declared: DeclarationsByName, links: Iterable[Link] = ()) -> Iterator[str]:
     """Yields declared columns with identifiers of people whose type finds nobody, as sentences.
 
     Bytes that nobody declared, as a topic's keys are, count as the text that Spark makes of them. An inferred type is not known here.

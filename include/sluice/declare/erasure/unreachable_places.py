@@ -12,14 +12,13 @@ from typing import Any
 from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
+from sluice.declare.erasure.identifiers import DeclarationsByName
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
 
-Declared = Mapping[str, Source | Dataset[Any]]
 
-
-def find_personal_column_mistakes(declared: Declared) -> list[str]:
+def find_personal_column_mistakes(declared: DeclarationsByName) -> list[str]:
     """The mistakes in all declarations whose columns are declared, as sentences."""
     found: list[str] = []
     for item in declared.values():
