@@ -238,3 +238,26 @@ def test_an_outage_of_airflows_own_server_is_not_a_missing_variable(
     else:
         with pytest.raises(AirflowException, match="ExecutionAPISecretsBackend could not be asked"):
             job_secrets._ask_airflow_variable("sluice_secret_none")
+
+
+@pytest.mark.parametrize(("error", "retried"), [("CONNECTION_NOT_FOUND", False), ("API_SERVER_ERROR", True)])
+def test_an_outage_of_airflows_own_server_is_not_a_missing_connection(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, error: str, retried: bool
+) -> None:
+    from orchestration.airflow_line import airflow_line
+
+    if airflow_line() == 2:
+        pytest.skip("a task of Airflow 2 asks the database")
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+    from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    from orchestration.spark_submit import hook
+
+    answer = ErrorResponse(error=ErrorType(error))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=lambda _: answer), raising=False)
+    with pytest.raises(AirflowException) as failure:
+        hook._require_connection("spark_nowhere")
+    assert isinstance(failure.value, AirflowFailException) is not retried
+    assert ("could not be asked for the connection spark_nowhere" in str(failure.value)) is retried

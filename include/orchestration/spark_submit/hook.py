@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from orchestration import stopping
 from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment, choose_driver_manager, choose_spark
+from orchestration.spark_submit.secret_back_ends import require_answers
 from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop
 from sluice.errors import UsageError
 from sluice.settings import Settings
@@ -136,9 +137,11 @@ def choose_driver_manager_by_connection(settings: Settings, conn_id: str) -> Clu
 
 
 def _require_connection(conn_id: str) -> Any:
+    """Returns the connection. Raises AirflowFailException if there is none, and what `require_answers` raises."""
     try:
         return SparkSubmitHook.get_connection(conn_id)
     except AirflowNotFoundException:
+        require_answers("connection", conn_id)
         raise AirflowFailException(
             f"There is no Airflow connection '{conn_id}'. It names the Spark master; "
             f"set AIRFLOW_CONN_{conn_id.upper()} or create it under Admin, Connections."

@@ -15,12 +15,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
-from airflow.providers.common.compat.sdk import AirflowException
 
 from orchestration.airflow_line import airflow_line
+from orchestration.spark_submit.secret_back_ends import require_answers
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import PRIVATE
@@ -68,7 +67,7 @@ def _find_missing_secrets(records: PipelineRecords) -> list[str]:
 
 
 def _ask_airflow_variable(name: str) -> str | None:
-    """A variable's value from any of this Airflow's back ends; None if there is none. Raises what `_require_answers` raises."""
+    """A variable's value from any of this Airflow's back ends; None if there is none. Raises what `require_answers` raises."""
     if airflow_line() == 3:
         from airflow.sdk import Variable
 
@@ -78,57 +77,8 @@ def _ask_airflow_variable(name: str) -> str | None:
 
         found = Variable2.get(name, default_var=None)  # noqa: AIR311  # of the other line
     if not found:
-        _require_answers(name)
+        require_answers("variable", name)  # or the job makes a key of its own, which hides the real one from then on
     return str(found) if found else None
-
-
-def _require_answers(name: str) -> None:
-    """Raises AirflowException, which is retried, if a back end cannot say that it has no such variable.
-
-    Airflow only logs that, and finds no variable. The job would then make a key of its own, which hides the real one from then on.
-    """
-    for back_end in _list_back_ends():
-        try:
-            answered = not _ask_back_end(back_end, name)
-        except NotImplementedError:  # it has connections alone
-            continue
-        except Exception as error:  # each back end has errors of its own
-            log.warning("%s failed with %s.", type(back_end).__name__, type(error).__name__)
-            answered = False
-        if not answered:
-            raise AirflowException(
-                f"Airflow's secret back end {type(back_end).__name__} could not be asked for the variable {name}, so nobody knows whether "
-                "there is such a secret. The next attempt asks again."
-            )
-
-
-def _list_back_ends() -> list[Any]:
-    if airflow_line() == 3:
-        from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
-
-        return list(ensure_secrets_backend_loaded())
-    from airflow.configuration import ensure_secrets_loaded
-
-    return list(ensure_secrets_loaded())
-
-
-def _ask_back_end(back_end: Any, name: str) -> str | None:
-    """A variable's value from one back end; None if it has none. Raises whatever keeps the back end from an answer."""
-    if airflow_line() == 2:
-        return back_end.get_variable(key=name)  # type: ignore[no-any-return]
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time import task_runner
-    from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
-    from airflow.sdk.execution_time.secrets.execution_api import ExecutionAPISecretsBackend
-
-    if not isinstance(back_end, ExecutionAPISecretsBackend):
-        return back_end.get_variable(key=name)  # type: ignore[no-any-return]
-    said: Any = task_runner.SUPERVISOR_COMMS.send(GetVariable(key=name))  # the back end itself conceals errors
-    if not isinstance(said, ErrorResponse):
-        return said.value  # type: ignore[no-any-return]
-    if said.error == ErrorType.VARIABLE_NOT_FOUND:
-        return None
-    raise AirflowRuntimeError(said)
 
 
 def _memory_folder() -> str | None:
