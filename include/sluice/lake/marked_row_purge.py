@@ -8,7 +8,7 @@ from sluice.errors import SluiceError
 from sluice.lake.deletion_vectors import count_files_with_deleted_rows
 from sluice.lake.log_files import read_cluster_columns
 from sluice.lake.table_creation import cluster_from_now_on
-from sluice.printable import count_noun
+from sluice.printable import count_noun, match_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def purge_marked_rows(session: SparkSession, path: str, where: str = "") -> tupl
     left = 0 if where else count_files_with_deleted_rows(path)
     if left:
         raise SluiceError(
-            f"{count_noun(left, 'file')} of the table {path} still {'has' if left == 1 else 'have'} rows only marked as deleted."
+            f"{count_noun(left, 'file')} of the table {path} still {match_number(left, 'has', 'have')} rows only marked as deleted."
         )
     return before, after
 

@@ -21,7 +21,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import physical, propagation, receiving, request_record
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.ingest.landing import rewriting
 from sluice.locations import Location, find_last_write, locate, remove_folder
 from sluice.runs.execution import stages
@@ -151,7 +151,7 @@ def test_a_folder_without_its_objects_and_a_store_that_does_not_answer_are_not_n
     lake.run()
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        with pytest.raises(UsageError, match=r"cannot be (listed|looked at)"):
+        with pytest.raises(SluiceError, match=r"cannot be (listed|looked at)"):
             lake.run()
     remove_folder(lake.settings.landing)
     with pytest.raises(UsageError, match="_MAY_BE_EMPTY"):

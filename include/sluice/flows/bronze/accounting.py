@@ -30,6 +30,7 @@ from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.open_tables import open_table_snapshot
+from sluice.printable import count_noun, match_number
 from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED, VANISHED
 from sluice.record_tables import create_record_table
 
@@ -119,7 +120,8 @@ def tell_of_lost_records(
         had, has = ((of["rows"] or 0) + (of["quarantined"] or 0) for of in (before, outcome))
         if has < had:
             outcome["reason"] = (
-                f"{has} of {had} records are left after a commit was lost, and it cannot be read again: {unread[number]}"
+                f"{has} of {count_noun(had, 'record')} {match_number(has, 'is', 'are')} left after a commit was lost, and it cannot be read "
+                f"again: {unread[number]}"
             )
             notes.append(f"delivery {number}: {outcome['reason']}")
     return notes

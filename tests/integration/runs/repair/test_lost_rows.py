@@ -133,7 +133,7 @@ def test_rows_whose_file_is_gone_stay_and_the_ledger_says_how_many_are_lost(lake
     reports = lake.run()
     assert lake.rows("orders", "id") == lake.rows("order", "id") == [(2,), (7,)]
     row = lake.outcomes()[0]
-    assert str(row["reason"]).startswith("1 of 2 records are left after a commit was lost, and it cannot be read again: the file")
+    assert str(row["reason"]).startswith("1 of 2 records is left after a commit was lost, and it cannot be read again: the file")
     assert f"delivery 1: {row['reason']}" in reports["orders"].notes
 
 
