@@ -24,7 +24,7 @@ from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.flow_report import FlowReport, report_table_change
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
-from sluice.lake.marked_row_purge import purge_marked_rows
+from sluice.lake.marked_row_purge import purge_marked_rows, rewrite_files
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import Location, locate, open_to_read
@@ -187,7 +187,7 @@ def _lay_out_through_spark(
     conf = {_MOST_MARKED: str(deletion_vectors.REWRITE_ABOVE_SHARE)}
     conf |= {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
     with _setting(session, conf):
-        return _execute_optimize(session, f"OPTIMIZE delta.`{path}`{where}{by}")
+        return rewrite_files(session, f"OPTIMIZE delta.`{path}`{where}{by}")
 
 
 @contextmanager
@@ -203,12 +203,6 @@ def _setting(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
             session.conf.unset(name)
             if given is not None:
                 session.conf.set(name, given)
-
-
-def _execute_optimize(session: SparkSession, statement: str) -> tuple[int, int]:
-    """Returns how many files a statement removed and added."""
-    metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
-    return (metrics[0], metrics[1]) if metrics else (0, 0)
 
 
 def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:

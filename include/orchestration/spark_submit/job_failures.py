@@ -7,7 +7,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from orchestration.dag_run import RunRequest
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import Stage, is_demanded
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, Stage, is_demanded
 from sluice.run_modes import find_run_mode
 from sluice.runs.followed_job import RETRY_HELPS, JobEnd
 from sluice.runs.lease import holder
@@ -20,14 +20,14 @@ def explain_failed_job(
     if end.exit_code == UsageError.exit_code:
         return AirflowFailException(f"{task}: wrong use or declaration: {end.reason}")
     if end.exit_code == LeaseHeld.exit_code:
-        leave_to_kept_running(records, stage, asked)
+        leave_to_kept_running(records, asked)
         return AirflowException(f"{task}: another job writes this pipeline: {end.reason}")
     if end.exit_code == SluiceError.exit_code and end.report is not None and end.report.get(RETRY_HELPS) is False:
         return AirflowFailException(f"{task}: {end.reason}")
     return AirflowException(f"{task}: exit code {end.exit_code}: {end.reason}")
 
 
-def leave_to_kept_running(records: PipelineRecords, stage: Stage, asked: RunRequest | None, *, certain: bool = False) -> None:
+def leave_to_kept_running(records: PipelineRecords, asked: RunRequest | None, *, certain: bool = False) -> None:
     """Raise if a process keeps the pipeline running, which does what an increment would do and nothing else, or only one stage.
 
     Nothing is left to a process that was asked to stop: the job waits for its lease. asked: None for work that is no stage of a run.
@@ -46,6 +46,8 @@ def leave_to_kept_running(records: PipelineRecords, stage: Stage, asked: RunRequ
         raise AirflowFailException(f"This task cannot be left to that process: {told}")
     if not find_run_mode(asked.mode).left_to_kept_running:
         raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")
-    if is_demanded(stage.name, asked.verify, asked.optimize_now):
-        raise AirflowFailException(f"What the form asks of '{stage.name}' cannot be left to that process: {told}")
+    # The first task that is skipped takes all later ones with it, so each fails for what one of them is asked.
+    for one in (VERIFY, OPTIMIZE):
+        if is_demanded(one.name, asked.verify, asked.optimize_now):
+            raise AirflowFailException(f"What the form asks of '{one.name}' cannot be left to that process: {told}")
     raise AirflowSkipException(told)

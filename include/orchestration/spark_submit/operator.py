@@ -99,7 +99,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         asked = self._build_request(context)
         run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
-        leave_to_kept_running(records, self.stage, asked, certain=True)
+        leave_to_kept_running(records, asked, certain=True)
         # Before the process without Spark too: it obeys a request, but takes none away.
         self._refuse_unanswered_stop(records, context)
         arguments = self._build_job_arguments(asked, context)

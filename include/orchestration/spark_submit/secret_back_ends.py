@@ -30,7 +30,8 @@ def require_answers(kind: Kind, name: str) -> None:
         if not answered:
             raise AirflowException(
                 f"Airflow's secret back end {type(back_end).__name__} could not be asked for the {kind} {name}, so nobody knows whether "
-                "there is one. The next attempt asks again."
+                f"there is one. The next attempt asks again. If it never answers, let it say that it has no {name}, or take it out of Airflow's "
+                "configuration."
             )
 
 

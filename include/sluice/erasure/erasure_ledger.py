@@ -56,6 +56,12 @@ def record_repeated_requests(records: PipelineRecords, requests: Iterable[str], 
     record_erasure_step(records, requests, table, _REPEATED)
 
 
+def has_repeated_requests(records: PipelineRecords) -> bool:
+    """Whether a request was ever carried out once more."""
+    opened = find_table_snapshot(erasure_ledger_path(records))
+    return opened is not None and opened.query_rows(f"SELECT 1 FROM t WHERE step = '{_REPEATED}' LIMIT 1").num_rows > 0
+
+
 def list_steps_since_repeated(records: PipelineRecords) -> list[ErasureLedgerRow]:
     """The steps that are done, oldest first: of a request that is carried out once more, only those since then."""
     found: dict[str, list[ErasureLedgerRow]] = {}

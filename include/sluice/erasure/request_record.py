@@ -106,9 +106,11 @@ class ErasureRequest:
 
     @property
     def rows_left_at(self) -> str | None:
-        """When its rows had left every table; None before that."""
-        found = [event.at for event in self.history if event.state in DONE]
-        return found[0] if found and self.state != RECEIVED else None
+        """When its rows had left every table, for the latest time if it was repeated; None before that."""
+        found: str | None = None
+        for event in self.history:
+            found = None if event.state == RECEIVED else found or (event.at if event.state in DONE else None)
+        return found
 
     @property
     def certified_at(self) -> tuple[datetime, ...]:
@@ -246,7 +248,14 @@ def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) 
 
 
 def list_repeated_requests(records: PipelineRecords) -> list[str]:
-    """The ids of the requests that were carried out and whose rows may be back in tables. No flow may read those before they are gone."""
+    """The ids of the requests that were carried out and whose rows may be back in tables. No flow may read those before they are gone.
+
+    As long as the erasure ledger knows none that was repeated, no request is read: each layer of each run asks.
+    """
+    from sluice.erasure import erasure_ledger  # here, so that Airflow's tasks, which read requests, do not load delta-rs
+
+    if not erasure_ledger.has_repeated_requests(records):
+        return []
     return [one.request for one in list_erasure_requests(records) if one.is_repeated]
 
 

@@ -144,13 +144,17 @@ def was_clustered_otherwise(path: str) -> bool:
 
     Looks as far back as the log goes.
     """
+    changes: list[tuple[str, str]] = []
     for commit in commit_history.read_commit_history(path):
         said = commit["parameters"] or {}
         if commit["operation"] == "OPTIMIZE" and str(said.get("isFull")).lower() == "true":
-            return False
+            break
         if commit["operation"] == "CLUSTER BY":
-            return bool(said.get("oldClusteringColumns"))
-    return False
+            changes.append((said.get("oldClusteringColumns") or "", said.get("newClusteringColumns") or ""))
+    # A purge clusters a table by nothing, and then as before (`marked_row_purge`).
+    while len(changes) > 1 and changes[1] == (changes[0][1], ""):
+        del changes[:2]
+    return bool(changes and changes[0][0])
 
 
 def _find_cluster_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:

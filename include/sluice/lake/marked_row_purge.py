@@ -22,12 +22,13 @@ def purge_marked_rows(session: SparkSession, path: str, where: str = "") -> tupl
 
     Raises SluiceError if a file is left that has such rows.
     """
-    before, after = _reorganize(session, path, where)
+    statement = f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)"
+    before, after = rewrite_files(session, statement)
     clustered = () if where or not count_files_with_deleted_rows(path) else read_cluster_columns(path)
     if clustered:
         cluster_from_now_on(session, path, ())
         try:
-            were, are = _reorganize(session, path, where)
+            were, are = rewrite_files(session, statement)
         finally:
             cluster_from_now_on(session, path, clustered)
         before, after = before + were, after + are
@@ -39,7 +40,7 @@ def purge_marked_rows(session: SparkSession, path: str, where: str = "") -> tupl
     return before, after
 
 
-def _reorganize(session: SparkSession, path: str, where: str) -> tuple[int, int]:
-    done = session.sql(f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)")
-    metrics = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+def rewrite_files(session: SparkSession, statement: str) -> tuple[int, int]:
+    """Carries out an OPTIMIZE or a REORG. Returns how many files it removed and added."""
+    metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
     return (metrics[0], metrics[1]) if metrics else (0, 0)

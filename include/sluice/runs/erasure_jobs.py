@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 500
 """How many requests share one scan: each has about twenty-five needles, and with this many a scan takes several times as long as with one."""
-_AGING = "aging"
 
 
 def run_erase_script() -> NoReturn:
@@ -187,10 +186,10 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
 
     People who may be back since a table's log was repaired go first of all, before any flow follows.
 
-    Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
+    Raises FlowsFailed with all reports if something failed before the last part, otherwise what the last part raises.
     """
     from sluice.erasure import aging, propagation, request_record
-    from sluice.lake.flow_report import FlowReport, FlowsFailed
+    from sluice.lake.flow_report import FlowReport, FlowsFailed, TableTurns
     from sluice.runs.execution.layers import run_layers_above_bronze
 
     workspace = workspace.as_increment()
@@ -198,25 +197,21 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     def follow() -> list[FlowReport]:
         return run_layers_above_bronze(workspace)
 
-    reports: list[FlowReport] = []
-    errors: dict[str, BaseException] = {}
-    if again := request_record.list_repeated_requests(workspace.records):
-        reports += propagation.propagate_deletions(workspace, follow, only=again)
+    again, now, turns = request_record.list_repeated_requests(workspace.records), datetime.now(UTC), TableTurns()
+    first: dict[str, Callable[[], list[FlowReport]]] = {
+        "erased_again": lambda: propagation.propagate_deletions(workspace, follow, only=again) if again else [],
+        "aging_aside": lambda: aging.remove_old_rows_aside_or_late(workspace, now),
+        "aging": lambda: aging.delete_expired_rows(workspace, follow),
+    }
+    for name, work in first.items():
+        turns.reports += turns.take_part(name, stage, work)
     try:
-        reports += aging.remove_old_rows_aside_or_late(workspace, datetime.now(UTC))
-        reports += aging.delete_expired_rows(workspace, follow)
-    except StageEnded:
-        raise
-    except FlowsFailed as failed:
-        reports, errors = [*reports, *failed.reports], dict(failed.errors)
-    except Exception as error:
-        reports, errors = [*reports, FlowReport(flow=_AGING, layer=stage)], {_AGING: error}
-    try:
-        reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
+        turns.reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
     except SluiceError as error:
-        if not errors or isinstance(error, StageEnded):
+        if not turns.errors or isinstance(error, StageEnded):
             raise
-        reports, errors = [*reports, FlowReport(flow=stage, layer=stage)], {stage: error, **errors}
-    if errors:
-        raise FlowsFailed(reports, errors)
-    return reports
+        turns.reports.append(FlowReport(flow=stage, layer=stage))
+        turns.errors = {stage: error, **turns.errors}
+    if turns.errors:
+        raise FlowsFailed(turns.reports, turns.errors)
+    return turns.reports

@@ -202,6 +202,8 @@ def test_files_lie_as_earlier_columns_had_it_until_all_are_written_anew(path: st
     assert not log_files.was_clustered_otherwise(path)
     assert not say("CLUSTER BY", oldClusteringColumns="", newClusteringColumns="day"), "it was in no order"
     assert say("CLUSTER BY", oldClusteringColumns="day", newClusteringColumns="id")
+    assert say("CLUSTER BY", oldClusteringColumns="id", newClusteringColumns="")
+    assert say("CLUSTER BY", oldClusteringColumns="", newClusteringColumns="id"), "a purge, which changes nothing of it"
     assert say("OPTIMIZE", isFull=False), "it leaves what is clustered"
     assert not say("OPTIMIZE", isFull="true")
 

@@ -81,44 +81,59 @@ def read_flow_memory(folder: str, flow: str) -> FlowMemory | None:
 
 def load_flow_memory(location: Location) -> FlowMemory | None:
     """Returns what a flow's folder says, whichever flow's it is, or None if it says nothing. Raises ValueError if that is damaged."""
+    kept = _load_memory_file(location)
+    if kept is None:
+        return None
+    unbounded, rules, types = kept.get("unbounded"), kept.get("probe_rules"), kept.get("read_types")
+    return FlowMemory(
+        location=location,
+        flow=str(kept.get("flow")),
+        identity=kept["identity"],
+        inputs={name: str(table) for name, table in _as_mapping(kept.get("inputs")).items()},
+        fingerprint=str(kept.get("fingerprint") or ""),
+        reason=str(kept["reason"]) if kept.get("reason") else None,
+        starts=_parse_versions(kept.get("starts")),
+        reset=str(kept["reset"]) if kept.get("reset") else None,
+        followed=_parse_versions(kept.get("followed")),
+        passed=_parse_versions(kept.get("passed")),
+        unbounded=tuple(map(str, unbounded)) if isinstance(unbounded, list) else (),
+        probe_rules=rules if isinstance(rules, int) else None,
+        read_types=ReadTypes(str(_as_mapping(types).get("mark") or ""), _as_mapping(_as_mapping(types).get("columns"))),
+    )
+
+
+def write_flow_memory(memory: FlowMemory) -> None:
+    """Replaces a flow's memory. What it has nothing of is left out, but for the fingerprint: an earlier Sluice takes none for another one."""
+    kept = {**vars(memory), "read_types": vars(memory.read_types) if memory.read_types.mark else None}
+    del kept["location"]
+    plain = {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in kept.items()
+        if value or name == "fingerprint"
+    }
+    write_json_durably(memory.file, plain, sort_keys=True)
+
+
+def _load_memory_file(location: Location) -> dict[str, Any] | None:
+    """Returns what the file holds; None if there is none. Raises ValueError if that names no checkpoint."""
     try:
         kept: Any = json.loads((location / _FILE).read_bytes())
     except FileNotFoundError:
         return None
     if not isinstance(kept, dict) or not isinstance(kept.get("identity"), str):
         raise ValueError("no identity")
-    unbounded, rules, types = kept.get("unbounded"), kept.get("probe_rules"), kept.get("read_types")
-    return FlowMemory(
-        location=location,
-        flow=str(kept.get("flow")),
-        identity=kept["identity"],
-        inputs={name: str(table) for name, table in _mapping(kept.get("inputs")).items()},
-        fingerprint=str(kept.get("fingerprint") or ""),
-        reason=str(kept["reason"]) if kept.get("reason") else None,
-        starts=_versions(kept.get("starts")),
-        reset=str(kept["reset"]) if kept.get("reset") else None,
-        followed=_versions(kept.get("followed")),
-        passed=_versions(kept.get("passed")),
-        unbounded=tuple(map(str, unbounded)) if isinstance(unbounded, list) else (),
-        probe_rules=rules if isinstance(rules, int) else None,
-        read_types=ReadTypes(str(_mapping(types).get("mark") or ""), _mapping(_mapping(types).get("columns"))),
-    )
+    return kept
 
 
-def write_flow_memory(memory: FlowMemory) -> None:
-    """Replaces a flow's memory. What it has nothing of is left out."""
-    kept = {**vars(memory), "read_types": vars(memory.read_types) if memory.read_types.mark else None}
-    del kept["location"]
-    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in kept.items() if value}
-    write_json_durably(memory.file, plain, sort_keys=True)
-
-
-def _mapping(kept: object) -> dict[str, Any]:
+def _as_mapping(kept: object) -> dict[str, Any]:
     return kept if isinstance(kept, dict) else {}
 
 
-def _versions(kept: object) -> dict[str, int]:
-    return {name: int(version) for name, version in _mapping(kept).items()}
+def _parse_versions(kept: object) -> dict[str, int]:
+    versions = _as_mapping(kept)
+    if not all(isinstance(version, int) for version in versions.values()):
+        raise ValueError("a version that is no number")
+    return versions
 
 
 _IDENTITIES: dict[Location, tuple[list[str], dict[str, str | None]]] = {}
@@ -151,10 +166,10 @@ def _read_identities(root: Location) -> dict[str, str | None]:
 
 def _read_checkpoint_identity(location: Location) -> str | None:
     try:
-        memory = load_flow_memory(location)
+        kept = _load_memory_file(location)
     except (OSError, ValueError):
         return None
-    return None if memory is None else memory.identity
+    return None if kept is None else str(kept["identity"])
 
 
 def _refuse_foreign_offsets(memory: FlowMemory) -> None:

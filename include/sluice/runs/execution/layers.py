@@ -9,6 +9,7 @@ from sluice.errors import SluiceError
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
+from sluice.run_modes import REFRESH
 from sluice.runs.execution.layer_update import LayerUpdate, choose_flow
 from sluice.runs.execution.lowest_layer import update_lowest_layer
 from sluice.runs.execution.parallel_flows import group_independent_flows, run_flows_in_parallel
@@ -19,9 +20,11 @@ from sluice.runs.stage_options import StageOptions
 def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Brings the tables of a layer up to date. The lowest layer looks for deliveries first. Raises FlowsFailed.
 
-    Raises SluiceError if erased people may be back in a table since its log was repaired: flows would bring them into others.
+    Raises SluiceError if erased people may be back in a table since its log was repaired: flows would bring them into others. A refresh goes
+    on: a stream that lost what it read needs one, and the erasure waits for the stream.
     """
-    _refuse_until_erased_again(workspace)
+    if workspace.mode != REFRESH.name:
+        _refuse_until_erased_again(workspace)
     chosen = find_concerned_tables(workspace.graph, workspace.mode, options.tables)
     update = LayerUpdate(workspace, stage, chosen, options.due)
     if stage == workspace.graph.pipeline.layer_names[0]:

@@ -160,17 +160,28 @@ def _explain_refused_repair(graph: Graph, name: str, path: str, damage: Sequence
 
 
 def _read_commit_time(path: str, version: int) -> datetime | None:
-    """Returns when a whole commit was made (UTC), or None if it does not say."""
+    """Returns when a whole commit was made (UTC), or None if it does not say.
+
+    A commit that a repair put in the place of a lost one was made later than those after it: the one before counts.
+    """
+    while version > 0 and _read_stated(path, version, "operation") == REPAIR:
+        version -= 1
     at = _read_stated_time(path, version, "timestamp")
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
 def _read_stated_time(path: str, version: int, field: str) -> int | None:
     """Returns what a commit says of its time, in milliseconds since 1970; None if it does not, or if it is gone or damaged."""
+    stated = _read_stated(path, version, field)
+    return stated if isinstance(stated, int) else None
+
+
+def _read_stated(path: str, version: int, field: str) -> object:
+    """Returns what a commit says of itself; None if it does not, or if it is gone or damaged."""
     try:
         lines = split_commit_lines((locate(path) / LOG / f"{version:020d}.json").read_bytes())
         stated = (json.loads(line).get("commitInfo", {}).get(field) for line in lines)
-        return next((one for one in stated if isinstance(one, int)), None)
+        return next((one for one in stated if one is not None), None)
     except (OSError, ValueError):
         return None
 

@@ -83,8 +83,9 @@ def find_lost_deliveries(
     """Returns, by source, the deliveries of which bronze or its quarantine had, as of a version, other rows than their outcomes say.
 
     A readmission writes rows of a delivery in a later commit than its others. So rows are counted, but only of deliveries whose outcome
-    came after that version or shortly before it: older ones lack the rows that erasures and age have taken since. A delivery of a later
-    commit is found, too: the bronze flow reads again only what is not whole, and nothing is written twice.
+    came after that version or shortly before it: older ones lack the rows that erasures and age have taken since. A delivery without any
+    row in bronze is found whatever its date. A delivery of a later commit is found, too: the bronze flow reads again only what is not whole,
+    and nothing is written twice.
 
     since: when the version was made; None if it does not say.
     """
@@ -96,7 +97,8 @@ def find_lost_deliveries(
             numbers = tuple(
                 number
                 for number, row in sorted(find_last_read_outcomes(settings, graph, source).items())
-                if there[number] != (row[counted] or 0) and (not there[number] or _is_recorded_since(row, since))
+                if there[number] != (row[counted] or 0)
+                and (_is_recorded_since(row, since) or (counted == "rows" and not there[number]))
             )
             if numbers:
                 found[source.name] = numbers

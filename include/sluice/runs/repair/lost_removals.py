@@ -23,16 +23,17 @@ from sluice.runs.repair.lost_contents import CLOCKS_DIFFER, explain_damaged_reco
 def find_lost_erasures(records: PipelineRecords, table: str, since: datetime | None) -> tuple[tuple[str, ...], str | None]:
     """Returns the requests whose steps on a table may be lost, and why the repair is refused, if it is.
 
-    These are requests that did something to the table after its last whole commit, or shortly before: to do it again does no harm. A
-    lifted request is left out: nobody is kept out by it any more. since: when that commit was made; None if it does not say, so that any
-    request is meant that ever did something there.
+    These are requests that took rows or files from the table after its last whole commit, or shortly before: to do it again does no harm.
+    A step that found nothing there is recorded too, and lost nothing. A lifted request is left out: nobody is kept out by it any more.
+    since: when that commit was made; None if it does not say, so that any request is meant that ever took something there.
     """
     try:
         steps = erasure_ledger.list_steps_since_repeated(records)
         run_ledger.read_run_ledger(records)
     except DamagedLog:
         return (), explain_damaged_record(records.pipeline, table)
-    done = {row.request for row in steps if row.table == table and (since is None or row.at >= since - CLOCKS_DIFFER)}
+    removed = (row for row in steps if row.table == table and (row.rows or row.files))
+    done = {row.request for row in removed if since is None or row.at >= since - CLOCKS_DIFFER}
     known = request_record.list_erasure_requests(records) if done else []
     return tuple(one.request for one in known if one.request in done and not one.is_lifted and not one.is_withdrawn), None
 

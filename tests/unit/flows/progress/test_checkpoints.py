@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -187,6 +188,19 @@ def test_a_flow_whose_own_file_is_garbled_starts_anew(tmp_path: Path, content: s
     (tmp_path / "flow" / "flow.json").write_text(content)
     fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity
+
+
+@pytest.mark.parametrize("damage", [{"starts": {"a": None}}, {"followed": {"a": []}}, {"passed": {"a": "many"}}])
+def test_a_version_that_is_no_number_costs_its_own_flow_its_checkpoint_and_no_other(
+    tmp_path: Path, damage: dict[str, object]
+) -> None:
+    first, other = (open_checkpoint(str(tmp_path / name), name, {"a": "1"}) for name in ("gold_day", "gold_month"))
+    finish(first)
+    finish(other)
+    file = tmp_path / "gold_day" / "flow.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | damage))
+    assert open_checkpoint(str(tmp_path / "gold_month"), "gold_month", {"a": "1"}).identity == other.identity
+    assert open_checkpoint(str(tmp_path / "gold_day"), "gold_day", {"a": "1"}).rebased == "its checkpoint was lost"
 
 
 def test_an_input_that_has_no_row_yet_keeps_the_checkpoint_that_began_behind_it(tmp_path: Path) -> None:

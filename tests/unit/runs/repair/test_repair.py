@@ -20,7 +20,7 @@ from sluice.cli.repair import restore
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
-from sluice.erasure import receiving, request_reversal
+from sluice.erasure import erasure_ledger, receiving, request_events, request_record, request_reversal, requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
@@ -32,7 +32,7 @@ from sluice.lake import commit_history, log
 from sluice.lake.commit_history import REPAIR, WITHOUT_ROWS
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
-from sluice.runs.repair import lost_commits, restoring
+from sluice.runs.repair import lost_commits, lost_removals, restoring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,6 +162,32 @@ def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(l
     assert [row["state"] for row in run_ledger.read_delivery_ledger(PipelineRecords(lake, "ward"))] == ["ingested", "waiting"]
     assert delivery_tables.count_waiting_deliveries(outcomes.replace("outcomes", "deliveries"), outcomes, "pulses") == 1
     assert delivery_tables.select_live_deliveries(delivery_tables.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
+
+
+def test_a_commit_that_a_repair_made_says_nothing_of_when_the_next_one_was_made(lake: Settings) -> None:
+    path = WARD.location(lake, "pulse")
+    made = lost_commits._read_commit_time(path, 0)
+    spoil(path)
+    assert repair(lake).since == made
+    write(path, {"_delivery": 3, "at": 3})
+    spoil(path)
+    assert repair(lake).since == made, "the commit before is the repair's, and later than what was lost may be"
+
+
+def test_steps_that_found_nothing_in_a_table_are_not_lost_with_its_commit(lake: Settings) -> None:
+    records = PipelineRecords(lake, "ward")
+    made = [receiving.receive_erasure_request(lake, WARD, [Identifier("person", who)]).request for who in ("a", "b")]
+    for request, rows in zip(made, (0, 2), strict=True):
+        requests.advance_request_state(records, request, request_events.LOGICALLY, "")
+        erasure_ledger.record_erasure_step(records, [request], "pulse", "tables", rows=rows)
+    assert lost_removals.find_lost_erasures(records, "pulse", None) == ((made[1],), None)
+    assert request_record.list_repeated_requests(records) == []
+    lost_removals.repeat_lost_erasures(records, "pulse", made[1:])
+    assert request_record.list_repeated_requests(records) == made[1:]
+    assert request_record.read_erasure_request(records, made[1]).rows_left_at is None
+    requests.advance_request_state(records, made[1], request_events.LOGICALLY, "")
+    found = request_record.read_erasure_request(records, made[1])
+    assert found.rows_left_at == found.history[-1].at, "it counts from the last time"
 
 
 def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
