@@ -31,6 +31,7 @@ BOUNDS = {
     "sluice.entries:_read_last_entry": ONE,
     "sluice.erasure.asking:_read_requester_deliveries": PEOPLE,
     "sluice.erasure.aging:_find_old_late_runs": RECORDS,
+    "sluice.erasure.erasure_ledger:has_repeated_requests": ONE,
     "sluice.erasure.aging:_read_starts_of_runs": RECORDS,
     "sluice.erasure.request_reversal:_is_propagation_begun": PEOPLE,
     "sluice.erasure.steps.landing:_add_named_text_fields": "one partition after the other, of files of 256 MB together",
