@@ -27,6 +27,7 @@ from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate, walk_folders
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
@@ -191,8 +192,12 @@ class Lakehouse:
         return self.graph.pipeline.name
 
     @property
+    def lake(self) -> PipelineLake:
+        return PipelineLake(self.settings, self.graph)
+
+    @property
     def records(self) -> PipelineRecords:
-        return self.graph.records(self.settings)
+        return self.lake.records
 
     def land(self, file: str, content: str | bytes, at: float | None = None) -> Path:
         """Write a file below the landing folder. at: its modification time in seconds; later than any before unless given."""
@@ -236,7 +241,7 @@ class Lakehouse:
         from pyspark.sql.conversion import ArrowTableToRowsConversion
         from pyspark.sql.types import StructType
 
-        path = self.workspace().tables()[table]
+        path = self.workspace().lake.record_tables()[table]
         opened = open_delta_table(path)
         fields = StructType.fromJson(json.loads(opened.schema().to_json()))
         names = columns or tuple(fields.names)
@@ -256,7 +261,7 @@ class Lakehouse:
         """The version of every table."""
         from sluice.lake import log
 
-        return {name: log.latest_table_version(path) for name, path in self.workspace().tables().items()}
+        return {name: log.latest_table_version(path) for name, path in self.workspace().lake.record_tables().items()}
 
     def files(self, layers: Sequence[str] = ("silver", "gold")) -> set[str]:
         """The data files of layers on disk."""

@@ -21,10 +21,10 @@ from rich.console import Console
 
 from sluice.cli.printing import print_rows
 from sluice.declare.assembly import loading
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.making import make_deliveries
 from sluice.erasure.request_record import list_erasure_requests
 from sluice.errors import SluiceError
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.printable import count_noun, format_size
@@ -65,20 +65,20 @@ def _run_demonstration(settings: Settings, console: Console, name: str, days: in
     tables = count_member_rows(records, member)
     _print_title(console, "The request")
     request = _request_erasure(records, console, member)
-    graph = loading.load_declaration_graph(settings, name)
-    looked = [scan_for_request(settings, graph, request, "before the erasure, by the number alone")]
+    lake = load_pipeline_lake(settings, name)
+    looked = [scan_for_request(lake, request, "before the erasure, by the number alone")]
     _print_title(console, "The rows leave every table, view, quarantine, file and state")
     console.print(f"$ sluice erase run {name}")
     first = _run_erasure(records, console, request)
     print_erasure_steps(records, request)
     print_member_rows(tables, count_member_rows(records, member))
-    looked.append(scan_for_request(settings, graph, request, "logically erased, by all identifiers"))
+    looked.append(scan_for_request(lake, request, "logically erased, by all identifiers"))
     print_scan_summaries(looked)
     _wait_for_retention(console, first)
     _print_title(console, "The bytes go, and a scan of every byte says whether they did")
     console.print(f"$ sluice erase run {name}")
     _run_erasure(records, console, request)
-    looked.append(scan_for_request(settings, graph, request, "physically erased"))
+    looked.append(scan_for_request(lake, request, "physically erased"))
     print_scan_summaries(looked)
     _print_final_certificate(records, console, request)
 
@@ -250,13 +250,13 @@ class ScanSummary:
     seconds: float
 
 
-def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) -> ScanSummary:
+def scan_for_request(lake: PipelineLake, request: str, when: str) -> ScanSummary:
     """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
     from sluice.erasure import request_record
     from sluice.erasure.proof import sought
 
-    asked = request_record.read_erasure_request(graph.records(settings), request)
-    found = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, [asked]))
+    asked = request_record.read_erasure_request(lake.records, request)
+    found = sought.scan_all_roots(lake, sought.collect_sought_needles(lake, [asked]))
     person, control = _count_hits(found.of_person()), _count_hits(found.of_control())
     return ScanSummary(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))
 

@@ -250,7 +250,7 @@ def test_a_crash_while_files_are_written_anew_changes_nothing(lake: Lakehouse, m
 
 def _lasting(lake: Lakehouse, name: str) -> list[str]:
     """The columns of a table that do not depend on the time at which it was made."""
-    frame = lake.spark.read.format("delta").load(lake.workspace().tables()[name])
+    frame = lake.spark.read.format("delta").load(lake.workspace().lake.record_tables()[name])
     return [column for column in frame.columns if not column.endswith("_at")]
 
 

@@ -12,7 +12,7 @@ from sluice import durable_files
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
-from sluice.lake import pipeline_paths
+from sluice.lake import pipeline_lake
 from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job, stage_run
@@ -46,7 +46,7 @@ def begin_tables(lake: Lakehouse) -> None:
     """Leave of each table what a kill leaves that comes before its first commit, of all that the first run makes."""
     workspace = lake.workspace()
     books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.records.run_ledger]
-    for path in [*workspace.tables().values(), *books]:
+    for path in [*workspace.lake.record_tables().values(), *books]:
         for name in BEFORE_THE_FIRST_COMMIT:
             left = locate(path, "_delta_log", name)
             left.parent.mkdir(parents=True, exist_ok=True)
@@ -112,9 +112,9 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
             assert (row["stage"], row["flow"], row["state"], row["failure"]) == (stage, WHOLE_STAGE, "failed", "DamagedLog")
             assert has_failed_as_whole(lake.records, stage)
         if unharmed:
-            pipeline_paths.check_stage_logs(lake.settings, lake.graph, unharmed)
-        (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
-        lost_commits.repair_table_log(lake.settings, lake.graph, found)
+            pipeline_lake.check_stage_logs(lake.lake, unharmed)
+        (found,) = lost_commits.find_log_repairs(lake.lake)
+        lost_commits.repair_table_log(lake.lake, found)
     jvm: Any = lake.spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # the next run is another process
     lake.land("visits/3.csv", "who,day,minutes\nd,2026-01-03,9\n")

@@ -177,7 +177,7 @@ class History:
         path = self.lake.workspace().path(table)
         version = random.randint(1, log.latest_table_version(path) or 1)
         self.told.append(f"restore {table} to {version}")
-        restoring.run_table_restore(self.lake.settings, self.lake.graph, table, str(version))
+        restoring.run_table_restore(self.lake.lake, table, str(version))
         self.restored |= {table}
         self.followed = False
 

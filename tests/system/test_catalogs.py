@@ -32,6 +32,7 @@ from sluice.cli import main
 from sluice.declare import Pipeline, Source, materialized_view, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -219,11 +220,11 @@ def test_views_and_awkward_columns_read_the_same_by_name(
     graph = shop(day, many, most)
     nested = [{"größe des Raums": 1, "b:c": [1.5]}, None, None]
     make_table(settings, graph, "day", id=[1, 2, 3], name=["a", "b", None], _row=[1, 2, 3], **{"a column, with: signs": nested})
-    without_spark = register_pipeline(settings, graph)
+    without_spark = register_pipeline(PipelineLake(settings, graph))
     assert {one.name: one.state for one in without_spark} == {"day": "registered", "many": "waiting", "most": "waiting"}
-    states = {one.name: (one.state, one.why) for one in register_pipeline(settings, graph, spark)}
+    states = {one.name: (one.state, one.why) for one in register_pipeline(PipelineLake(settings, graph), spark)}
     assert states == {"day": ("up to date", ""), "many": ("registered", ""), "most": ("registered", "")}
-    assert {one.state for one in register_pipeline(settings, graph, spark)} == {"up to date"}
+    assert {one.state for one in register_pipeline(PipelineLake(settings, graph), spark)} == {"up to date"}
     rows, seen, ends, said = ask_other_spark(
         "SELECT * FROM shop.day ORDER BY id",
         "SELECT * FROM shop.many ORDER BY id",
@@ -248,13 +249,13 @@ def test_what_changes_is_renewed_and_what_goes_is_taken_away_but_never_what_othe
     catalog.create_database("shop", "Already there.")
     make_table(settings, graph, "day", id=[1])
     make_table(settings, graph, "month", id=[1])
-    theirs = build_hive_table(plan_catalog_names(settings, graph).tables["month"])
+    theirs = build_hive_table(plan_catalog_names(PipelineLake(settings, graph)).tables["month"])
     theirs.parameters.pop(PIPELINE)
     catalog._client.create_table(theirs)
     theirs.tableName = "by_hand"
     catalog._client.create_table(theirs)
 
-    first = {one.name: one for one in register_pipeline(settings, graph)}
+    first = {one.name: one for one in register_pipeline(PipelineLake(settings, graph))}
     assert {name: one.state for name, one in first.items()} == {"day": "registered", "month": "refused"}
     assert "'shop.month' from somebody else" in first["month"].why
 
@@ -262,11 +263,11 @@ def test_what_changes_is_renewed_and_what_goes_is_taken_away_but_never_what_othe
     entry.parameters["team"] = "tills"
     catalog._client.alter_table_with_environment_context("shop", "day", entry, ttypes.EnvironmentContext({}))
     make_table(settings, graph, "day", id=[1], total=[2.5])
-    assert {one.name: one.state for one in register_pipeline(settings, graph)}["day"] == "renewed"
+    assert {one.name: one.state for one in register_pipeline(PipelineLake(settings, graph))}["day"] == "renewed"
     renewed = catalog.list_names("shop")["day"].entry
     assert [one.name for one in renewed.sd.cols] == ["id", "total"] and renewed.parameters["team"] == "tills"
 
-    gone = {one.name: one.state for one in register_pipeline(settings, shop(month))}
+    gone = {one.name: one.state for one in register_pipeline(PipelineLake(settings, shop(month)))}
     assert gone == {"day": "removed", "month": "refused"}
     assert set(catalog.list_names("shop")) == {"month", "by_hand"}
     assert (Path(graph.location(settings, "day")) / "_delta_log").is_dir(), "a name goes, the table stays"

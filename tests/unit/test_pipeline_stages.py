@@ -15,6 +15,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, UsageError
 from sluice.lake.flow_report import FlowReport
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.named_functions import NamedFunction
 from sluice.pipeline_records import PipelineRecords
@@ -148,10 +149,10 @@ def test_a_stage_that_is_added_by_its_entry_is_run_in_clones_as_it_says(
     told = clones.clone_description_path(PipelineRecords(settings, "gym"))
     told.parent.mkdir(parents=True)
     told.write_text('{"from": "elsewhere", "restricted": "there", "tables": {}}')
-    clones.check_stage_in_clone(settings, graph, "sweep")
+    clones.check_stage_in_clone(PipelineLake(settings, graph), "sweep")
     monkeypatch.setattr(pipeline_stages, "_AFTER_LAYERS", (replace(swept, in_clone="never"),))
     with pytest.raises(UsageError, match="is a clone of elsewhere"):
-        clones.check_stage_in_clone(settings, graph, "sweep")
+        clones.check_stage_in_clone(PipelineLake(settings, graph), "sweep")
 
 
 def test_a_layer_that_is_not_described_is_described_by_its_name() -> None:

@@ -29,16 +29,16 @@ class AutoloadPaths:
 
     folder: Path
     data: Path
-    path: str
+    table: str
 
     @property
     def landing(self) -> Path:
         """The parent of the data's folder."""
         return self.data.parent
 
-    def table(self, name: str) -> str:
+    def path(self, name: str) -> str:
         """The path of the only table."""
-        return self.path
+        return self.table
 
     def quarantine(self, name: str) -> str:
         """The path of the rows and files that the table did not accept."""

@@ -20,10 +20,10 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
 from sluice.declare.quoting import quote_identifier
 from sluice.delta_log import is_delta_table
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import PROVENANCE
 from sluice.locations import is_on_disk, locate
 from sluice.open_tables import open_checked_table
-from sluice.settings import Settings
 from sluice.stores.opening import hadoop_url
 
 if TYPE_CHECKING:
@@ -42,24 +42,24 @@ class CatalogPlan:
     left_out: Mapping[str, str]
 
 
-def plan_catalog_names(settings: Settings, graph: Graph) -> CatalogPlan:
+def plan_catalog_names(lake: PipelineLake) -> CatalogPlan:
     """Returns which tables and views should have a name, by their declarations and current columns. Raises DamagedLog."""
     tables: dict[str, NamedTable] = {}
     left_out: dict[str, str] = {}
-    for declared in graph:
+    for declared in lake.graph:
         name = declared.name
-        if declared.serves or declared.record_path is not None or graph.table_of(name) != name:
+        if declared.serves or declared.record_path is not None or lake.graph.table_of(name) != name:
             continue  # a record that Sluice keeps for itself, or a source whose records go into another's table
-        if why := _find_reason_against_declared(graph, name):
+        if why := _find_reason_against_declared(lake.graph, name):
             left_out[name] = why
-        elif (table := _describe_table(graph.pipeline.name, name, graph.location(settings, name))) is None:
+        elif (table := _describe_table(lake.graph.pipeline.name, name, lake.path(name))) is None:
             left_out[name] = "has not been made yet"
-        elif why := _find_reason_against_columns(graph, table):
+        elif why := _find_reason_against_columns(lake.graph, table):
             left_out[name] = why
         else:
             tables[name] = table
     views: list[str] = []
-    for name, view in graph.computed.items():
+    for name, view in lake.graph.computed.items():
         if why := _find_reason_against_view(view, {*tables, *views}):
             left_out[name] = why
         else:
@@ -103,16 +103,14 @@ def _describe_table(pipeline: str, name: str, path: str) -> NamedTable | None:
     return NamedTable(pipeline, name, locate_for_readers(path), columns, table.metadata().description or "")
 
 
-def _describe_named_view(
-    session: SparkSession, settings: Settings, graph: Graph, name: str, described: Mapping[str, NamedTable]
-) -> NamedTable:
+def _describe_named_view(session: SparkSession, lake: PipelineLake, name: str, described: Mapping[str, NamedTable]) -> NamedTable:
     """Returns a view in SQL. described: its inputs, and others. Spark finds its columns and reads no row; raises what Spark raises."""
     from sluice.lake.register import compute_view_frames
 
-    view, folder = graph.computed[name], locate_for_readers(f"{settings.lake}/{graph.pipeline.name}")
-    schema = compute_view_frames(session, settings, graph, [name])[name].schema.jsonValue()
+    view, folder = lake.graph.computed[name], locate_for_readers(f"{lake.settings.lake}/{lake.graph.pipeline.name}")
+    schema = compute_view_frames(session, lake, [name])[name].schema.jsonValue()
     query = write_view_query(view.sql or "", [described[read] for read in view.reads])
-    return NamedTable(graph.pipeline.name, name, folder, _read_columns(schema), view.comment, query)
+    return NamedTable(lake.graph.pipeline.name, name, folder, _read_columns(schema), view.comment, query)
 
 
 def write_view_query(sql: str, reads: Sequence[NamedTable]) -> str:
@@ -151,8 +149,7 @@ class NameOutcome:
 
 
 def register_pipeline(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     session: SparkSession | None = None,
     take_over: bool = False,
     plan: CatalogPlan | None = None,
@@ -163,22 +160,21 @@ def register_pipeline(
     that Sluice registered for this pipeline with a table elsewhere, as after a lake was moved. plan: of `plan_catalog_names`, if already
     made. The settings name a catalog. Raises CatalogFailed, CatalogAway (also half way), and DamagedLog.
     """
-    assert settings.catalog is not None
-    pipeline, plan = graph.pipeline.name, plan or plan_catalog_names(settings, graph)
-    with open_catalog(settings.catalog) as catalog:
+    assert lake.settings.catalog is not None
+    pipeline, plan = lake.graph.pipeline.name, plan or plan_catalog_names(lake)
+    with open_catalog(lake.settings.catalog) as catalog:
         held = catalog.list_names(pipeline)
-        roots = [locate_for_readers(str(root / pipeline)) for root in settings.table_roots.values()]
-        work = _Registration(catalog, pipeline, graph.pipeline.description, held, roots, take_over)
+        roots = [locate_for_readers(str(root / pipeline)) for root in lake.settings.table_roots.values()]
+        work = _Registration(catalog, pipeline, lake.graph.pipeline.description, held, roots, take_over)
         outcomes = [work.register_name(table) for table in plan.tables.values()]
-        outcomes += _register_views(work, settings, graph, plan, session)
+        outcomes += _register_views(work, lake, plan, session)
         outcomes += work.remove_others({outcome.name for outcome in outcomes})
     return sorted(outcomes, key=lambda outcome: outcome.name)
 
 
 def _register_views(
     work: _Registration,
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     plan: CatalogPlan,
     session: SparkSession | None,
 ) -> list[NameOutcome]:
@@ -187,7 +183,7 @@ def _register_views(
     described, outcomes = dict(plan.tables), []
     for name in plan.views:
         try:
-            described[name] = _describe_named_view(session, settings, graph, name, described)
+            described[name] = _describe_named_view(session, lake, name, described)
         except Exception as error:  # Spark's text may quote the query
             outcomes.append(NameOutcome(name, "refused", f"Spark cannot read this view ({type(error).__name__})"))
         else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, find_nearest_name, nearest_name_hint
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantine
 from sluice.runs import run_ledger
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
@@ -36,7 +36,7 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
     kept = _locate_change_logs(records)
     if wanted in kept and delta_log.is_delta_table(kept[wanted]):
         return records, wanted, kept[wanted]
-    if find_computed_view_graph(settings, name) is not None:
+    if find_computed_view_lake(settings, name) is not None:
         raise UsageError(
             f"'{name}' is a @view: computed when it is read, it has no table, no versions and no changes. Read it: sluice show {name}"
         )
@@ -46,19 +46,19 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
     raise UsageError(f"There is no table '{name}'.{nearest_name_hint(wanted, present | declared)}")
 
 
-def find_computed_view_graph(settings: Settings, name: str) -> Graph | None:
-    """The graph of the view's pipeline if 'pipeline.view' names a computed view; else None."""
+def find_computed_view_lake(settings: Settings, name: str) -> PipelineLake | None:
+    """The lake of the view's pipeline if 'pipeline.view' names a computed view; else None."""
     pipeline, _, wanted = name.partition(".")
     if pipeline not in list_pipeline_names(settings):
         return None
-    graph = load_graph_if_readable(PipelineRecords(settings, pipeline))
-    return graph if graph and wanted in graph.computed else None
+    lake = load_lake_if_readable(settings, pipeline)
+    return lake if lake and wanted in lake.graph.computed else None
 
 
-def load_graph_if_readable(records: PipelineRecords) -> Graph | None:
-    """A pipeline's declarations; None if they cannot be loaded, since the lake can be read without them."""
+def load_lake_if_readable(settings: Settings, pipeline: str) -> PipelineLake | None:
+    """A pipeline's lake; None if its declarations cannot be loaded, since the tables can be read without them."""
     try:
-        return load_declaration_graph(records.settings, records.pipeline)
+        return load_pipeline_lake(settings, pipeline)
     except Exception:
         return None
 

@@ -27,7 +27,7 @@ from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refo
 from sluice.errors import StageEnded
 from sluice.lake import commit_history, file_statistics, log, table_creation, table_frames
 from sluice.lake.flow_report import FlowReport, FlowsFailed, report_table_change
-from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
+from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.open_tables import open_table_snapshot
 from sluice.own_records import AGING
 from sluice.pipeline_records import name_quarantine
@@ -161,7 +161,7 @@ def remove_old_rows_aside_or_late(workspace: Workspace, now: datetime) -> list[F
     if pipeline.keep_quarantine is not None:
         before = now - parse_duration(pipeline.keep_quarantine)
         for declared in workspace.graph:
-            if has_quarantine(declared):
+            if declared.kind.sets_rows_aside:
                 name, path = name_quarantine(declared.name), workspace.quarantine(declared.name)
                 found += _remove_rows_aside_or_late(
                     workspace, name, path, _find_old_rows_aside(workspace, path, before), SAME_ROW

@@ -47,7 +47,7 @@ def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     seen = searched_tables.read_searched_tables(records) or {}
     kept = {name: table for name, table in seen.items() if name in map(request_declaration_key, graph.asking)}
     for asking in graph.asking:
-        now = describe_request_table(records.settings, graph, asking)
+        now = describe_request_table(workspace.lake, asking)
         if now is not None and kept.get(request_declaration_key(asking)) != now:
             people = dict.fromkeys(_find_new_requesters(workspace, asking), asking.reads) | people
             kept[request_declaration_key(asking)] = now
@@ -71,9 +71,7 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
     for person, reads in people.items():
         before = refused.get(person)
         if before is None:
-            yield receiving.receive_erasure_request(
-                records.settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}"
-            )
+            yield receiving.receive_erasure_request(workspace.lake, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}")
         else:
             yield requests.advance_request_state(records, before, request_events.RECEIVED, f"asked again{_UP_TO}{latest}")
 

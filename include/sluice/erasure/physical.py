@@ -43,7 +43,7 @@ def finish_physical_erasure(workspace: Workspace, now: datetime, only: Collectio
     if not due:
         return []
     # What is on a disk that is not mounted has not been removed.
-    restricted_tables.refuse_absent_restricted_tables(workspace.settings, workspace.graph)
+    restricted_tables.refuse_absent_restricted_tables(workspace.lake)
     releases.refuse_absent_releases(workspace.records)
     clones = find_shallow_clone_lakes(workspace.records)
     if clones:
@@ -78,7 +78,7 @@ def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Col
 def _vacuum_due_tables(workspace: Workspace, turns: TableTurns, due: list[ErasureRequest], now: datetime) -> None:
     """Runs VACUUM on tables where our own listing finds files to remove, then removes what VACUUM does not look at."""
     lagging = positions.find_lagging_flows(workspace, now)
-    paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
+    paths = {**workspace.lake.record_tables(), **canaries.canary_table_paths(workspace, due)}
     with count_work("tables searched for files of erased people", list(paths)) as work:
         for name, path in paths.items():
             if delta_log.is_delta_table(path):

@@ -16,15 +16,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sluice.declare.assembly.graph import Graph
 from sluice.lake import log_files
 from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.log_files import LogAction
-from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
-from sluice.lake.workspace import has_quarantine
+from sluice.lake.pipeline_lake import PipelineLake, list_own_tables
 from sluice.own_records import CANARY, SUPPRESSION, name_own_record
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE
-from sluice.settings import Settings
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS, parse_statistics_columns
 
 RETENTIONS = (RETENTION, LOG_RETENTION)
@@ -46,12 +43,12 @@ class LogFinding:
         return f"Table '{self.table}': {self.what}{f' ({self.file}{more})' if self.file else ''}"
 
 
-def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
+def inspect_lake_logs(lake: PipelineLake) -> list[LogFinding]:
     """Inspects the logs of all tables of a pipeline, including undeclared ones."""
-    known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
+    known, pipeline = personal_columns_by_path(lake), lake.graph.pipeline.name
     everything = frozenset().union(*known.values()) | PERSONAL_IN_QUARANTINE
     found: list[LogFinding] = []
-    for root in settings.table_roots.values():
+    for root in lake.settings.table_roots.values():
         for table in log_files.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
                 continue  # made up for the scan to find
@@ -60,19 +57,19 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     return found
 
 
-def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
+def personal_columns_by_path(lake: PipelineLake) -> dict[str, frozenset[str]]:
     """By path, the personal columns of each declared table, and of those that Sluice keeps for itself."""
-    paths, found = PipelinePaths(graph.records(settings), graph), dict[str, frozenset[str]]()
-    for one in graph:
-        path = paths.table(one.name)
-        found[path] = found.get(path, frozenset()).union(*(each.private for each in graph.sharing(one)))
-        if has_quarantine(one):
-            found[paths.quarantine(one.name)] = PERSONAL_IN_QUARANTINE
-    for stream in graph.streams.values():
-        late = frozenset().union(stream.private, *(graph[name].private for name in stream.reads))
-        found[graph.location_of_late(settings, stream.name)] = late
-    found |= dict.fromkeys(list_own_tables(paths).values(), frozenset[str]())  # ids and counts
-    found[paths.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
+    found: dict[str, frozenset[str]] = {}
+    for one in lake.graph:
+        path = lake.path(one.name)
+        found[path] = found.get(path, frozenset()).union(*(each.private for each in lake.graph.sharing(one)))
+        if one.kind.sets_rows_aside:
+            found[lake.quarantine(one.name)] = PERSONAL_IN_QUARANTINE
+    for stream in lake.graph.streams.values():
+        late = frozenset().union(stream.private, *(lake.graph[name].private for name in stream.reads))
+        found[lake.late(stream.name)] = late
+    found |= dict.fromkeys(list_own_tables(lake).values(), frozenset[str]())  # ids and counts
+    found[lake.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
     return found
 
 

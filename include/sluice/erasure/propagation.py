@@ -72,7 +72,7 @@ def _count_erased_rows(workspace: Workspace) -> Counter[str]:
 
 def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
     """When the files that still hold them may go: the longest retention of a table, counted from now."""
-    tables = {**workspace.tables(), **canaries.canary_table_paths(workspace, settled)}
+    tables = {**workspace.lake.record_tables(), **canaries.canary_table_paths(workspace, settled)}
     keeps = [read_table_retention(path) for path in tables.values() if delta_log.is_delta_table(path)]
     # One second more, because commits have millisecond timestamps and this one does not.
     return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
@@ -111,7 +111,7 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
     known = {request: found for request, found in theirs.items() if found}
     suppression_list.add_suppression_entries(
         workspace,
-        {request: requests.pseudonymise_subjects(records.settings, workspace.graph, found) for request, found in known.items()},
+        {request: requests.pseudonymise_subjects(workspace.lake, found) for request, found in known.items()},
     )
     made = [_request_erasure_again(workspace, one, known[one.request]) for one in open_ if one.request in known]
     suppression_list.record_canonical_forms(workspace)
@@ -132,8 +132,6 @@ def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs:
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]
     if not own or any(one.state == _AGAIN and one.note.startswith(said) for one in before.history):
         return None
-    made = receiving.receive_erasure_request(
-        records.settings, workspace.graph, own, said=f"{_AGAIN} for request {before.request}, {said}"
-    )
+    made = receiving.receive_erasure_request(workspace.lake, own, said=f"{_AGAIN} for request {before.request}, {said}")
     requests.add_request_event(records, before.request, _AGAIN, f"{said}, by request {made.request}")
     return made.request

@@ -13,6 +13,7 @@ from sluice.erasure import request_events, requests, vault
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 from sluice.stores.opening import is_searchable_location
@@ -27,8 +28,7 @@ def _refuse_unsearched_store(settings: Settings) -> None:
 
 
 def receive_erasure_request(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     identifiers: Iterable[str | Identifier],
     domain: str | None = None,
     received_at: datetime | None = None,
@@ -39,12 +39,12 @@ def receive_erasure_request(
     domain: that of identifiers given as texts; it may be left out if the pipeline has only one. Raises UsageError if there is no
     identifier, if a domain is unknown, or for a lake on a store that the scan cannot search.
     """
-    _refuse_unsearched_store(settings)
-    asked = _validate_identifiers(graph, identifiers, domain)
-    pipeline, records = graph.pipeline, graph.records(settings)
+    _refuse_unsearched_store(lake.settings)
+    asked = _validate_identifiers(lake.graph, identifiers, domain)
+    pipeline, records = lake.graph.pipeline, lake.records
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + parse_duration(pipeline.erase_within)
-    hashed = requests.pseudonymise_subjects(settings, graph, asked)
+    hashed = requests.pseudonymise_subjects(lake, asked)
     domains = {one.domain for one in asked}
     request = ErasureRequest(
         request=uuid.uuid4().hex[:12],

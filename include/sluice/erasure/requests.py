@@ -7,18 +7,17 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import get_args
 
-from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.erasure.request_events import WITHDRAWN, State
 from sluice.erasure.request_record import ErasureRequest, RequestEvent, SuppressedIdentifier, read_erasure_request
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.private_files import make_private_folder
-from sluice.settings import Settings
 
 SEVERAL = "several"
 """The domain of a request made by identifiers of more than one domain."""
@@ -64,13 +63,13 @@ def write_request_canary(records: PipelineRecords, request: str, planted: str) -
     return write_erasure_request(records, replace(read_erasure_request(records, request), planted=planted))
 
 
-def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[SuppressedIdentifier]:
+def pseudonymise_subjects(lake: PipelineLake, identifiers: Iterable[Identifier]) -> list[SuppressedIdentifier]:
     """The identifiers as the suppression list knows them, with their times. Several spellings of one become one.
 
     Raises UsageError if the list's key is missing.
     """
-    key = secrets.read_suppression_key(settings, graph.records(settings).suppression_list)
-    hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
+    key = secrets.read_suppression_key(lake.settings, lake.records.suppression_list)
+    hashed = ((one, compute_pseudonym(key, one.domain, one.value, lake.graph.canonical(one.domain))) for one in identifiers)
     return list(
         dict.fromkeys(
             SuppressedIdentifier(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from sluice.durable_files import write_json_durably
 from sluice.kept_files import KeptFileDamaged, load_kept_json
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
-    from sluice.declare.assembly.graph import Graph
     from sluice.declare.erasure.identifiers import ErasureRequests
-    from sluice.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -69,18 +68,18 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
     return searched is None or any(one.has_changed() for one in searched.values())
 
 
-def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
+def has_unseen_request_rows(lake: PipelineLake) -> bool:
     """Whether bronze has rows that have not been searched for requests yet. Reads the log, without Spark."""
-    searched = read_searched_tables(graph.records(settings)) or {} if graph.asking else {}
-    found = ((one, describe_request_table(settings, graph, one)) for one in graph.asking)
+    searched = read_searched_tables(lake.records) or {} if lake.graph.asking else {}
+    found = ((one, describe_request_table(lake, one)) for one in lake.graph.asking)
     return any(now is not None and now != searched.get(request_declaration_key(one)) for one, now in found)
 
 
-def describe_request_table(settings: Settings, graph: Graph, asking: ErasureRequests) -> SearchedTable | None:
+def describe_request_table(lake: PipelineLake, asking: ErasureRequests) -> SearchedTable | None:
     """The table that a declaration reads, as it is now; None if it is not there."""
     from sluice.declare.expansion import resolve_temporary_views  # in a function: who has no declarations needs none
 
-    path = graph.location(settings, resolve_temporary_views(graph.unstored, asking.reads)[0])
+    path = lake.path(resolve_temporary_views(lake.graph.unstored, asking.reads)[0])
     mark = _read_change_mark(path)
     return None if mark is None else SearchedTable(path, mark)
 

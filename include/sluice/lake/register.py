@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.expansion import resolve_computed_views
 from sluice.errors import SluiceError
 from sluice.lake import log, versions
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import PROVENANCE
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,16 +51,19 @@ def _find_version_as_of(name: str, path: str, as_of: str) -> int:
     return versions.resolve_version(name, path, as_of)
 
 
-def _find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
+def _find_missing_input_table(lake: PipelineLake, name: str) -> str | None:
     """Returns a table that the view reads and that does not exist yet, or None if all exist."""
     made_of = (
-        read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
+        read
+        for view in resolve_computed_views(lake.graph.computed, (name,))
+        for read in view.reads
+        if read not in lake.graph.computed
     )
-    return next((read for read in made_of if not delta_log.is_delta_table(graph.location(settings, read))), None)
+    return next((read for read in made_of if not delta_log.is_delta_table(lake.path(read))), None)
 
 
 def compute_view_frames(
-    session: SparkSession, settings: Settings, graph: Graph, names: Iterable[str], as_of: str | None = None
+    session: SparkSession, lake: PipelineLake, names: Iterable[str], as_of: str | None = None
 ) -> dict[str, DataFrame]:
     """Returns the views of these names, computed by their transforms from the tables as they are now or as of `as_of`.
 
@@ -69,16 +71,16 @@ def compute_view_frames(
     """
     wanted = list(names)
     for name in wanted:
-        if (lacking := _find_missing_input_table(settings, graph, name)) is not None:
-            pipeline = graph.pipeline.name
+        if (lacking := _find_missing_input_table(lake, name)) is not None:
+            pipeline = lake.graph.pipeline.name
             raise SluiceError(
                 f"The view '{pipeline}.{name}' is made of '{lacking}', which has not been made yet. Run: sluice run {pipeline}"
             )
     known: dict[str, DataFrame] = {}
-    for view in resolve_computed_views(graph.computed, wanted):
+    for view in resolve_computed_views(lake.graph.computed, wanted):
         for read in view.reads:
             if read not in known:
-                known[read] = _read_table_without_provenance(session, settings, graph, read, as_of)
+                known[read] = _read_table_without_provenance(session, lake, read, as_of)
         known[view.name] = view(*(known[read] for read in view.reads))
     return {name: known[name] for name in wanted}
 
@@ -108,20 +110,18 @@ def _typed_null_select_list(frame: DataFrame) -> str:
     return ", ".join(f"CAST(NULL AS {field.dataType().sql()}) AS `{field.name().replace('`', '``')}`" for field in fields)
 
 
-def _read_table_without_provenance(
-    session: SparkSession, settings: Settings, graph: Graph, name: str, as_of: str | None
-) -> DataFrame:
+def _read_table_without_provenance(session: SparkSession, lake: PipelineLake, name: str, as_of: str | None) -> DataFrame:
     """Returns a table as transforms see it: without the columns that Sluice adds to silver."""
-    return _read_table_as_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
+    return _read_table_as_of(session, f"{lake.graph.pipeline.name}.{name}", lake.path(name), as_of).drop(*PROVENANCE)
 
 
 def register_computed_views(
-    session: SparkSession, settings: Settings, graph: Graph, reads: Collection[str], as_of: str | None = None, lists: bool = False
+    session: SparkSession, lake: PipelineLake, reads: Collection[str], as_of: str | None = None, lists: bool = False
 ) -> None:
     """Registers the computed views of a pipeline that are in `reads`, as <pipeline>.<view>. lists: they are only listed, not read."""
-    pipeline = graph.pipeline.name
-    wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
+    pipeline = lake.graph.pipeline.name
+    wanted = [view for view in lake.graph.computed if f"{pipeline}.{view}" in reads]
     if lists:
-        wanted = [view for view in wanted if _find_missing_input_table(settings, graph, view) is None]
+        wanted = [view for view in wanted if _find_missing_input_table(lake, view) is None]
     if wanted:
-        _register_view_frames(session, pipeline, compute_view_frames(session, settings, graph, wanted, as_of), readable=not lists)
+        _register_view_frames(session, pipeline, compute_view_frames(session, lake, wanted, as_of), readable=not lists)

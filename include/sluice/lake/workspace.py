@@ -15,10 +15,10 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
-from sluice.lake.pipeline_paths import FlowPaths, PipelinePaths, locate_streamed_tables
+from sluice.lake.pipeline_lake import FlowPaths, PipelineLake, locate_streamed_tables
 from sluice.locations import Location, locate
 from sluice.own_records import DELIVERIES, OUTCOMES, SCHEMAS, STAGING, SUPPRESSION
-from sluice.pipeline_records import PipelineRecords, name_quarantine
+from sluice.pipeline_records import PipelineRecords
 from sluice.run_modes import INCREMENT
 from sluice.settings import Settings
 
@@ -90,12 +90,17 @@ class Workspace:
     @property
     def paths(self) -> FlowPaths:
         """The paths of everything that the run reads and writes."""
-        return self.elsewhere or PipelinePaths(self.records, self.graph)
+        return self.elsewhere or self.lake
 
     @cached_property
+    def lake(self) -> PipelineLake:
+        """The pipeline's lake, for what needs no session."""
+        return PipelineLake(self.settings, self.graph)
+
+    @property
     def records(self) -> PipelineRecords:
         """The pipeline's records."""
-        return self.graph.records(self.settings)
+        return self.lake.records
 
     @property
     def pipeline(self) -> str:
@@ -121,7 +126,7 @@ class Workspace:
 
     def path(self, name: str) -> str:
         """Returns where a declared table lies. For a source whose records go into another source's table, that table's path."""
-        return self.paths.table(name)
+        return self.paths.path(name)
 
     def quarantine(self, name: str) -> str:
         """Returns where the rows lie that a table's flow did not accept."""
@@ -129,7 +134,7 @@ class Workspace:
 
     def late(self, name: str) -> str:
         """Returns where the rows lie that came too late for a stream."""
-        return self.graph.location_of_late(self.settings, name)
+        return self.lake.late(name)
 
     def checkpoints(self, flow: str) -> str:
         """Returns the folder of a flow's checkpoints."""
@@ -162,24 +167,3 @@ class Workspace:
     def suppression(self) -> str:
         """The table of people who were erased, as keyed hashes."""
         return self.paths.bookkeeping(SUPPRESSION.name)
-
-    def tables(self) -> dict[str, str]:
-        """Returns every table that may hold records, by its SQL name: declared tables, quarantines, and late tables of streams."""
-        return list_record_tables(self.graph, self.paths, self.settings)
-
-
-def list_record_tables(graph: Graph, paths: FlowPaths, settings: Settings) -> dict[str, str]:
-    """Returns what `Workspace.tables` does, without a session."""
-    found: dict[str, str] = {}
-    for declared in graph:
-        found[graph.table_of(declared.name)] = paths.table(declared.name)
-        if has_quarantine(declared):
-            found[name_quarantine(declared.name)] = paths.quarantine(declared.name)
-    for stream in (one for one in graph.streams.values() if one.may_be_late):
-        found[stream.late] = graph.location_of_late(settings, stream.name)
-    return found
-
-
-def has_quarantine(declared: Source | Dataset[Any]) -> bool:
-    """Whether a flow can set rows aside: every flow except those of views, whose rows depend on others."""
-    return declared.kind.sets_rows_aside

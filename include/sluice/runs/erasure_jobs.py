@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import searched_tables
 from sluice.errors import SluiceError, StageEnded, UsageError
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due_requests, job, script, vault_expiry
@@ -47,17 +47,17 @@ def run_erase_stage(
     Raises SluiceError if a scan finds a person, and UsageError for an unknown id or a clone.
     """
     records = PipelineRecords(settings, asked.pipeline)
-    graph = load_declaration_graph(settings, asked.pipeline)
+    lake = load_pipeline_lake(settings, asked.pipeline)
     clones.refuse_in_clone(records, "Erase people there, then remove the clone and make it again.")
     due_requests.check_requests_exist([records], requests)
     if approved:
         for request in approve_requests(records, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
     found = due_requests.find_due_requests(records, datetime.now(UTC), requests)
-    if not found.now and (requests or not searched_tables.has_unseen_request_rows(settings, graph)):
+    if not found.now and (requests or not searched_tables.has_unseen_request_rows(lake)):
         report = job.empty_run_report(asked)
     else:
-        report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
+        report = job.run_under_lease(lake, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
     vault_expiry.forget_expired_identifiers(records)
     return {**report, "requests": due_requests.summarize_erasure_requests(records, requests)}
 
@@ -145,7 +145,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
         except SluiceError as error:  # one request's vault entry failed: the others still get certificates
             errors[report.flow] = error
     try:
-        issued = certificate.issue_certificates(records.settings, workspace.graph, known) if known else {}
+        issued = certificate.issue_certificates(workspace.lake, known) if known else {}
     except certificate.CertificatesNotIssued as some:
         issued = some.made
         errors |= {reports[request].flow: error for request, error in some.errors.items()}
@@ -158,7 +158,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(
                 f"The scan for request {request} found the person or the control. The certificate: {made.path}."
-                f"{hint_at_near_spellings(records.settings, workspace.graph, request)}"
+                f"{hint_at_near_spellings(workspace.lake, request)}"
             )
     return list(reports.values()), errors
 
@@ -175,7 +175,7 @@ def needs_no_spark_to_erase(workspace: Workspace) -> bool:
     """Whether there is no request, no source whose rows grow too old, and no catalog to tell: only Spark does these."""
     return not (
         due_requests.find_due_requests(workspace.records, datetime.now(UTC)).now
-        or searched_tables.has_unseen_request_rows(workspace.settings, workspace.graph)
+        or searched_tables.has_unseen_request_rows(workspace.lake)
         or any(source.keep_for for source in workspace.graph.sources.values())
         or workspace.settings.catalog
     )

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, find_stage_of_pipeline, is_demanded
 from sluice.printable import escape_keeping_lines
@@ -68,23 +67,22 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
     from sluice.runs import named_tables
     from sluice.runs.execution import clones, stages
 
-    graph = load_declaration_graph(settings, request.pipeline)
-    stage = find_stage_of_pipeline(graph.pipeline, request.stage)
+    lake = load_pipeline_lake(settings, request.pipeline)
+    stage = find_stage_of_pipeline(lake.graph.pipeline, request.stage)
     # A scheduled run takes whatever is new: its interval is no demand.
     check_run_mode(
         request.mode, [request.interval if request.mode != INCREMENT.name else None], request.options.tables, ARGUMENT_NAMES
     )
-    named_tables.check_tables_of_mode(graph, request.mode, request.options.tables)
-    named_tables.check_tables_to_optimize(graph, request.options.optimize_now)
-    clones.check_stage_in_clone(settings, graph, request.stage)
+    named_tables.check_tables_of_mode(lake.graph, request.mode, request.options.tables)
+    named_tables.check_tables_to_optimize(lake.graph, request.options.optimize_now)
+    clones.check_stage_in_clone(lake, request.stage)
     report = run_under_lease(
-        settings,
-        graph,
+        lake,
         request,
         lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.options),
         towards_quiet=request.takes_what_is_new,
     )
-    return add_request_standings(graph.records(settings), stage, report)
+    return add_request_standings(lake.graph.records(settings), stage, report)
 
 
 def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -120,8 +118,7 @@ def empty_run_report(request: JobRequest) -> dict[str, Any]:
 
 
 def run_under_lease(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     request: JobRequest,
     work: Callable[[Workspace], list[FlowReport]],
     towards_quiet: bool = False,
@@ -134,7 +131,7 @@ def run_under_lease(
     from sluice.runs import stage_run
 
     at = datetime.now(UTC)
-    with collect_step_times(StepTimes()), open_leased_workspace(settings, graph, request) as workspace:
+    with collect_step_times(StepTimes()), open_leased_workspace(lake, request) as workspace:
         try:
             return stage_run.record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
         except FlowsFailed as failed:
@@ -144,9 +141,7 @@ def run_under_lease(
 
 
 @contextmanager
-def open_leased_workspace(
-    settings: Settings, graph: Graph, request: JobRequest, kept_running: bool = False
-) -> Iterator[Workspace]:
+def open_leased_workspace(lake: PipelineLake, request: JobRequest, kept_running: bool = False) -> Iterator[Workspace]:
     """Holds a pipeline's lease and opens the workspace in the process's session. kept_running: tells others that this process does not end by itself.
 
     If the request is for one stage alone, others are told that too.
@@ -155,10 +150,10 @@ def open_leased_workspace(
     from sluice.lake.workspace import Workspace
     from sluice.runs.lease import lock
 
-    records = PipelineRecords(settings, request.pipeline)
+    records = PipelineRecords(lake.settings, request.pipeline)
     lock.check_lake_format(records)
     run = request.run
-    session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
+    session = sessions.start_spark_session(lake.settings, f"sluice {request.pipeline} {request.stage}".strip())
     if (times := current_step_times()) is not None:
         times.seconds[STARTING] = sessions.take_start_up_seconds()
     alone = request.stage or None if kept_running else None
@@ -166,7 +161,7 @@ def open_leased_workspace(
         with measure_step(WAITING):
             held.enter_context(lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone))
         lock.write_lake_format(records)
-        yield Workspace(settings, graph, session, run, request.mode, request.replay_interval)
+        yield Workspace(lake.settings, lake.graph, session, run, request.mode, request.replay_interval)
 
 
 def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:

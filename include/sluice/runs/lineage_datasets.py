@@ -9,7 +9,7 @@ from sluice import delta_log
 from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import commit_history, log
-from sluice.settings import Settings
+from sluice.lake.pipeline_lake import PipelineLake
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -19,17 +19,17 @@ NAMESPACE = "sluice"
 PRODUCER = "urn:sluice"
 
 
-def describe_inputs(settings: Settings, graph: Graph, table: str) -> list[InputDataset]:
+def describe_inputs(lake: PipelineLake, table: str) -> list[InputDataset]:
     """Describes a table's inputs, each in the version that its last commit notes, or in its present version."""
     from openlineage.client.event_v2 import InputDataset
 
-    path = graph.location(settings, table)
+    path = lake.path(table)
     commits = commit_history.read_commit_history(path, 1) if delta_log.is_delta_table(path) else []
     pinned: Mapping[str, int] = ((commits[0]["note"] or {}).get("inputs") or {}) if commits else {}
     found = []
-    for name in graph[table].reads:
-        version = pinned.get(name, log.latest_table_version(graph.location(settings, name)))
-        found.append(InputDataset(NAMESPACE, name_dataset(graph, name), facets=_describe_version(version)))
+    for name in lake.graph[table].reads:
+        version = pinned.get(name, log.latest_table_version(lake.path(name)))
+        found.append(InputDataset(NAMESPACE, name_dataset(lake.graph, name), facets=_describe_version(version)))
     return found
 
 

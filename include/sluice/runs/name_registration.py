@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage
 
@@ -28,8 +28,7 @@ def register_after_stage(records: PipelineRecords, stage: Stage) -> list[str]:
     from sluice.catalogs.registration import register_pipeline
 
     try:
-        graph = load_declaration_graph(records.settings, records.pipeline)
-        outcomes = register_pipeline(records.settings, graph, _find_running_session())
+        outcomes = register_pipeline(load_pipeline_lake(records.settings, records.pipeline), _find_running_session())
     except (CatalogFailed, SluiceError) as error:
         return [f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing: {error}"]
     except Exception as error:  # whatever it is, the run has done its work

@@ -19,6 +19,7 @@ from sluice.column_origins import TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
 from sluice.declare.expansion import resolve_computed_views
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.lineage_datasets import (
     NAMESPACE,
     PRODUCER,
@@ -99,17 +100,16 @@ def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
 
 
 def send_stage_end(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     identity: StageIdentity,
     flows: Collection[Mapping[str, Any]],
     failed: bool,
     failed_flows: Collection[str] = (),
 ) -> None:
     """Sends what a stage did, if events are configured. flows: of its report; only those that did something or failed are sent."""
-    if settings.sends_lineage:
+    if lake.settings.sends_lineage:
         send_lineage_events(
-            settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed, failed_flows)
+            lake.settings, identity.pipeline, lambda: _build_end_events(lake, identity, flows, failed, failed_flows)
         )
 
 
@@ -120,33 +120,32 @@ def send_stage_abort(settings: Settings, identity: StageIdentity) -> None:
 
 
 def _build_end_events(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     identity: StageIdentity,
     flows: Collection[Mapping[str, Any]],
     failed: bool,
     failed_flows: Collection[str],
 ) -> list[RunEvent | JobEvent]:
-    known, now = read_column_lineage(graph.records(settings)), datetime.now(UTC)
+    known, now = read_column_lineage(lake.records), datetime.now(UTC)
     events: list[RunEvent | JobEvent] = []
     changed: set[str] = set()
     for flow in flows:
         table = str(flow["flow"])
         wrong = table in failed_flows
-        if table not in graph.stored or not (wrong or flow["version_before"] != flow["version_after"]):
+        if table not in lake.graph.stored or not (wrong or flow["version_before"] != flow["version_after"]):
             continue
-        inputs = describe_inputs(settings, graph, table)
-        outputs = [describe_output(graph, flow, known.get(table))]
+        inputs = describe_inputs(lake, table)
+        outputs = [describe_output(lake.graph, flow, known.get(table))]
         if flow["version_before"] != flow["version_after"]:
             changed.add(table)
         events.append(_build_event(identity, "START", identity.began, table, inputs=inputs))
         events.append(_build_event(identity, "FAIL" if wrong else "COMPLETE", now, table, inputs=inputs, outputs=outputs))
-        if rules := describe_rules(graph, flow):
+        if rules := describe_rules(lake.graph, flow):
             events.append(_build_event(identity, "START", now, table, "rules", inputs=[rules]))
             events.append(_build_event(identity, "COMPLETE", now, table, "rules", inputs=[rules]))
     events += [
-        _build_view_event(graph, view, known[view.name], now)
-        for view in _list_views_of(graph, changed)
+        _build_view_event(lake.graph, view, known[view.name], now)
+        for view in _list_views_of(lake.graph, changed)
         if view.name in known and known[view.name].columns
     ]
     return [*events, _build_event(identity, "FAIL" if failed else "COMPLETE", now)]

@@ -12,7 +12,7 @@ from sluice import durable_files
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SparkNeeded, StopRequested
-from sluice.lake import log, pipeline_paths, spark_counters
+from sluice.lake import log, pipeline_lake, spark_counters
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import list_stage_names
@@ -77,7 +77,7 @@ class StageRun:
         """Does the work, and takes its time and shows its progress meanwhile. Raises DamagedLog before, and what it raises."""
         subject = FollowedSubject(self._request.stage, self._times, (spark_counters.session_job_tag(self._workspace.session),))
         count_tasks = partial(spark_counters.count_running_tasks, self._workspace.session)
-        pipeline_paths.check_stage_logs(self._workspace.settings, self._workspace.graph, self._request.stage)
+        pipeline_lake.check_stage_logs(self._workspace.lake, self._request.stage)
         with collect_step_times(self._times), show_progress(self._request.pipeline, subject, count_tasks):
             return work()
 
@@ -101,7 +101,7 @@ class StageRun:
         if _is_failed_stage(self._workspace.graph, self._request.stage, error):
             with suppress(Exception):  # what ended the stage may prevent it, too, and is the error to tell
                 self._append_whole_stage_row(error)
-        open_lineage.send_stage_end(self._workspace.settings, self._workspace.graph, self._identity, [], failed=True)
+        open_lineage.send_stage_end(self._workspace.lake, self._identity, [], failed=True)
 
     def tell_that_spark_is_needed(self) -> None:
         """Tells that this run of the stage is given up. A job begins it anew, and the run ledger has nothing of this one."""
@@ -118,7 +118,7 @@ class StageRun:
         used = spark_counters.measure_cpu_seconds(workspace.session)
         report[run_ledger.STAGE_CPU] = None if used is None or self._cpu is None else round(used - self._cpu, 2)
         self._append_run_rows(report, failed)
-        open_lineage.send_stage_end(workspace.settings, workspace.graph, self._identity, report["flows"], bool(failed), failed)
+        open_lineage.send_stage_end(workspace.lake, self._identity, report["flows"], bool(failed), failed)
         durable_files.flush_run_output(workspace.settings)
         return report
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sluice import delta_log
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SparkNeeded, StopRequested
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import find_stage_of_pipeline
 from sluice.runs import job
@@ -67,11 +67,11 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
     if not request.takes_what_is_new:
         return None
     try:
-        graph = load_declaration_graph(settings, request.pipeline)
-        stage = find_stage_of_pipeline(graph.pipeline, request.stage)
+        lake = load_pipeline_lake(settings, request.pipeline)
+        stage = find_stage_of_pipeline(lake.graph.pipeline, request.stage)
         if stage.without_spark is None:
             return None
-        clones.check_stage_in_clone(settings, graph, request.stage)
+        clones.check_stage_in_clone(lake, request.stage)
         records, run, at = PipelineRecords(settings, request.pipeline), request.run, datetime.now(UTC)
         lock.check_lake_format(records)
         from sluice.lake.restricted_tables import find_absent_restricted_tables
@@ -79,9 +79,9 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         from sluice.runs import stage_run
         from sluice.runs.execution import stages
 
-        workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
+        workspace = Workspace(settings, lake.graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
         # Before the lease, which would make folders where a worker does not see the lake, or the restricted tables.
-        if not _has_any_table(workspace) or find_absent_restricted_tables(settings, graph):
+        if not _has_any_table(workspace) or find_absent_restricted_tables(lake):
             return None
         with (
             collect_step_times(StepTimes()),
@@ -101,4 +101,4 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
 
 def _has_any_table(workspace: Workspace) -> bool:
     """Whether jobs have made anything yet: a stage that has no table to look at has not been run by anybody."""
-    return any(delta_log.is_delta_table(path) for path in workspace.tables().values())
+    return any(delta_log.is_delta_table(path) for path in workspace.lake.record_tables().values())

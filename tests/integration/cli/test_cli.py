@@ -13,6 +13,7 @@ from tests.conftest import gym_at
 
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
 from sluice.settings import Settings
@@ -260,7 +261,8 @@ def test_plans_finds_every_mistake_and_every_reach(spark: SparkSession, settings
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("shop.bronze", __name__))
     wrong = (ordered, grouped, timed, keyless, raising)
     found = examine_transforms(
-        spark, settings, build_declaration_graph(pipeline, [rows, headers, good, *wrong, unknown, latest, total, after])
+        spark,
+        PipelineLake(settings, build_declaration_graph(pipeline, [rows, headers, good, *wrong, unknown, latest, total, after])),
     )
     expected = {
         "'ordered'": "ORDER BY",

@@ -14,6 +14,7 @@ from sluice.erasure import receiving
 from sluice.erasure.steps import rows
 from sluice.flows.copies import restoration
 from sluice.lake.flow_report import FlowReport
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    receiving.receive_erasure_request(settings, lake.graph, ["ada"], "who")
+    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["ada"], "who")
     return lake
 
 

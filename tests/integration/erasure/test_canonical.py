@@ -15,6 +15,7 @@ from sluice.erasure import propagation, receiving, request_record, vault
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.lake import releases
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 from sluice.runs.execution import stages
@@ -58,7 +59,7 @@ def _land(lake: Lakehouse, file: str, *emails: str) -> None:
 
 def _erase(lake: Lakehouse, *asked: Identifier) -> None:
     for one in asked:
-        receiving.receive_erasure_request(lake.settings, lake.graph, [one])
+        receiving.receive_erasure_request(lake.lake, [one])
     workspace = lake.workspace()
     propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
 
@@ -69,7 +70,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     plain.land("members/1.json", json.dumps({"user_id": "eve", "email": "EVE@Example.org"}) + "\n")
     _land(plain, "1.json", "Anna@Example.org", "anna@example.org", "bert@example.org", "eve@example.org")
     plain.run()
-    releasing.release_tables(settings, plain.graph, ["note"])
+    releasing.release_tables(PipelineLake(settings, plain.graph), ["note"])
     _erase(plain, Identifier("email", "Anna@Example.org"))
     assert plain.rows("note", "email") == [("anna@example.org",), ("bert@example.org",), ("eve@example.org",)], (
         "as text, two people"
@@ -100,8 +101,8 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert spark.read.format("delta").load(str(release.folder / "note")).count() == 1, (
         "a release of before there was a form is made of the text"
     )
-    found = sought.collect_sought_needles(settings, lower.graph, request_record.list_erasure_requests(records))
-    assert not sought.query_sought_rows(settings, lower.graph, found).of_person()
+    found = sought.collect_sought_needles(PipelineLake(settings, lower.graph), request_record.list_erasure_requests(records))
+    assert not sought.query_sought_rows(PipelineLake(settings, lower.graph), found).of_person()
 
     # Delivered again in any spelling: kept out, and taken out of the file.
     _land(lower, "3.json", " eVE@example.org ", "anna@EXAMPLE.org")

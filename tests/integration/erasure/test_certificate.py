@@ -109,14 +109,14 @@ def _leave(lake: Lakehouse) -> None:
 def _places(lake: Lakehouse) -> set[str]:
     """The steps that have something left to do, by where the scan finds her."""
     wanted = needles.build_needles([("who", HER)], {"who": ["who"]})
-    hits = residue.scan_roots(search_scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
+    hits = residue.scan_roots(search_scope.list_scan_roots(lake.lake), wanted, processes=1).hits
     begins = {begin: step for step, some in STEPS.items() for begin in some}
     seen = {begin for begin in begins if any(hit.path.startswith(begin) and "canary" not in hit.path for hit in hits)}
     return {step for step, some in STEPS.items() if seen.issuperset(some)}
 
 
 def _erased(lake: Lakehouse) -> str:
-    request = receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
     workspace = lake.workspace()
     propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
     assert "tables" in _places(lake) and "landing" not in _places(lake), "files of former versions stay until VACUUM"
@@ -125,9 +125,7 @@ def _erased(lake: Lakehouse) -> str:
 
 
 def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(
-        lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)]
-    )[request]
+    return certificate.issue_certificates(lake.lake, [request_record.read_erasure_request(lake.records, request)])[request]
 
 
 def _scan_canary(lake: Lakehouse, request: request_record.ErasureRequest) -> dict[str, int]:

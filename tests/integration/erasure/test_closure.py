@@ -177,7 +177,7 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
-    asked = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("email", "ada@example.org")])
+    asked = receiving.receive_erasure_request(club.lake, [Identifier("email", "ada@example.org")])
     made = identity_settling.settle_erasure_request(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
@@ -200,9 +200,9 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
 
 
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
-    good = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "cem")])
-    ambiguous = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("device_id", "1")])
-    lost = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "bo")])
+    good = receiving.receive_erasure_request(club.lake, [Identifier("user_id", "cem")])
+    ambiguous = receiving.receive_erasure_request(club.lake, [Identifier("device_id", "1")])
+    lost = receiving.receive_erasure_request(club.lake, [Identifier("user_id", "bo")])
     vault.remove_vault_entry(club.records, lost.request)
     settled = {one.request for one in identity_settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
@@ -215,9 +215,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = identity_settling.settle_erasure_request(
-        lake.workspace(), receiving.receive_erasure_request(lake.settings, lake.graph, asked)
-    )
+    made = identity_settling.settle_erasure_request(lake.workspace(), receiving.receive_erasure_request(lake.lake, asked))
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
     assert identity_settling.settle_erasure_request(lake.workspace(), made) is made
@@ -230,12 +228,10 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     asked = Lakehouse(
         club.settings, club.spark, build_declaration_graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS, [said])
     )
-    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(
-        asked.settings, asked.graph
-    )
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(asked.lake)
     _hand_out(club, ("fay", 9, "gone@example.org", "2026-01-01"), ("gus", 8, "gone@example.org", "2026-01-01"))
     club.run("bronze")
-    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph)
+    assert searched_tables.has_unseen_request_rows(asked.lake)
     made, other = asking.create_requests_from_rows(asked.workspace())
     assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.records, of.request)] == ["fay", "gus"]
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
@@ -250,12 +246,10 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
     request_reversal.withdraw_erasure_request(club.records, made.request)
-    assert searched_tables.has_unseen_request_rows(asked.settings, asked.graph) and due_requests.may_hold_unseen_requests(
+    assert searched_tables.has_unseen_request_rows(asked.lake) and due_requests.may_hold_unseen_requests(
         PipelineRecords(asked.settings, "club")
     )
-    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(
-        asked.settings, asked.graph
-    )
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not searched_tables.has_unseen_request_rows(asked.lake)
     DeltaTable(club.workspace().path("handed_out")).delete("user_id = 'hal'")
     assert asking.create_requests_from_rows(asked.workspace()) == []
     _hand_out(club, ("hal", 6, "gone@example.org", "2026-03-01"))

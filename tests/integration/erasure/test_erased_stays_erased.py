@@ -19,6 +19,7 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.repair import restoring
@@ -57,17 +58,17 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     before = log.latest_table_version(path)
     assert buyers(stall) == {"ann", ERASED, "cleo"}
 
-    receiving.receive_erasure_request(settings, stall.graph, [ERASED], "buyer")
+    receiving.receive_erasure_request(PipelineLake(settings, stall.graph), [ERASED], "buyer")
     for wanted in (
-        lambda: restoring.run_table_restore(settings, stall.graph, "sale", str(before)),
-        lambda: cloning.clone_tables(settings, stall.graph, str(tmp_path / "early"), clones.COPY, ()),
+        lambda: restoring.run_table_restore(PipelineLake(settings, stall.graph), "sale", str(before)),
+        lambda: cloning.clone_tables(PipelineLake(settings, stall.graph), str(tmp_path / "early"), clones.COPY, ()),
     ):
         with pytest.raises(SluiceError, match="Erasure requests of 'stall' wait"):
             wanted()
     stall.run("propagate_deletions")
     assert buyers(stall) == buyers(stall, "sales") == {"ann", "cleo"}
 
-    restored = restoring.run_table_restore(settings, stall.graph, "sale", str(before))["flows"][0]
+    restored = restoring.run_table_restore(PipelineLake(settings, stall.graph), "sale", str(before))["flows"][0]
     assert restored["suppressed"] == 1 and buyers(stall) == {"ann", "cleo"}, "the version of before has him"
 
     stall.land("sales/2.jsonl", delivered)
@@ -75,7 +76,7 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     stall.replay(DAY, "2026-01-06")
     assert reports["sales"].suppressed == 1 and buyers(stall) == buyers(stall, "sales") == {"ann", "cleo"}
 
-    cloning.clone_tables(settings, stall.graph, str(tmp_path / "dev"), clones.COPY, ())
+    cloning.clone_tables(PipelineLake(settings, stall.graph), str(tmp_path / "dev"), clones.COPY, ())
     copy = Lakehouse(replace(settings, lake=str(tmp_path / "dev")), spark, stall.graph)
     assert len(copy.rows("sale")) == len(stall.rows("sale")) > 0
     shutil.rmtree(tmp_path / "dev" / "stall" / "_sluice")

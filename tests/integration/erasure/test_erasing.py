@@ -55,7 +55,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 
 def ask(lake: Lakehouse, who: str) -> str:
-    return receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", who)]).request
+    return receiving.receive_erasure_request(lake.lake, [Identifier("who", who)]).request
 
 
 def state(lake: Lakehouse, request: str) -> str:

@@ -44,7 +44,7 @@ BY_DEVICE = (
 def _of(lake: Lakehouse, subject: int) -> dict[str, int]:
     """How many rows of a subject each table has, quarantines included; found by text search where no column names the subject."""
     found = {}
-    for name, path in lake.workspace().tables().items():
+    for name, path in lake.workspace().lake.record_tables().items():
         frame = lake.spark.read.format("delta").load(path)
         column = "_subject" if name.endswith("_quarantine") else "device_id"
         if column == "device_id" and name not in BY_DEVICE:
@@ -72,7 +72,7 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
     others = _of(gym, other)
     assert _of(gym, subject)["readings"] > 0
     before = {path: path.read_bytes() for path in sorted((gym.settings.landing / "gym" / "readings").glob("*.jsonl"))}
-    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", f" {subject} \n")])
+    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", f" {subject} \n")])
     reports = gym.run("propagate_deletions")
     assert set(_of(gym, subject).values()) == {0}
     assert _of(gym, other)["readings"] == others["readings"] and _of(gym, other)["device_day"] == 3
@@ -95,8 +95,8 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
 @pytest.mark.slow
 def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
     subject, member = _of_one_member(gym)[0], gym.rows("completed_workouts", "user_id")[0][0]
-    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
-    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("user_id", str(member))])
+    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
+    receiving.receive_erasure_request(gym.lake, [Identifier("user_id", str(member))])
     gym.run("propagate_deletions")
     assert str(member) not in {key for (key,) in gym.rows("events", "key")}
     for table in ("workouts", "members_changes", "members", "members_history", "bpm", "completed_workouts", "workout_summary"):
@@ -124,7 +124,7 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
     from sluice.erasure.steps import rows
 
     subject = _of_one_member(gym)[0]
-    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
+    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
     delete, done = rows.delete_suppressed_rows, []
 
     def once(*arguments: Any, **more: Any) -> object:

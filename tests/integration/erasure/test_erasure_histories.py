@@ -180,7 +180,7 @@ def swiped(at: str, door: str) -> dict[str, Any]:
 
 
 def ask(lake: Lakehouse) -> str:
-    return receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    return receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
 
 
 def finish(lake: Lakehouse, after: timedelta = timedelta(minutes=1)) -> None:
@@ -218,7 +218,7 @@ def _decoded(path: Path) -> bytes:
 def content(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     """Every table's rows but for what is only of their way here; what was made of a record has that within it."""
     found = {}
-    for name, path in lake.workspace().tables().items():
+    for name, path in lake.workspace().lake.record_tables().items():
         frame = lake.spark.read.format("delta").load(path)
         columns = [column for column in frame.columns if not column.startswith("_") and column != "quarantined_at"]
         chosen = [F.regexp_replace(one, _OF_ITS_WAY, "").alias(one) if one == "made" else F.col(one) for one in columns]
@@ -227,7 +227,7 @@ def content(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def is_she_in_a_table(lake: Lakehouse) -> bool:
-    return HER in str([lake.rows(name) for name in lake.workspace().tables()])
+    return HER in str([lake.rows(name) for name in lake.workspace().lake.record_tables()])
 
 
 _OF_ITS_WAY = ',"_(delivery|row)":[0-9]+'
@@ -400,7 +400,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
     lake.land("calls/2.jsonl", lines(called(HER, "2026-01-02 09:00:00"), called(OTHER, "2026-02-02 09:00:00")))
     lake.land("calls/3.jsonl.gz", gzip.compress(f"{HER} was here".encode())[:-4])
     lake.run()
-    releasing.release_tables(lake.settings, lake.graph, ["note"])
+    releasing.release_tables(lake.lake, ["note"])
     for name in ("note", "notes"):
         path = lake.workspace().path(name)
         spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -426,9 +426,7 @@ def copied(seeded: Path, folder: Path, spark: SparkSession) -> Lakehouse:
 
 
 def proven(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(
-        lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)]
-    )[request]
+    return certificate.issue_certificates(lake.lake, [request_record.read_erasure_request(lake.records, request)])[request]
 
 
 @pytest.mark.slow

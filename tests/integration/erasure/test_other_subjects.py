@@ -15,6 +15,7 @@ from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake import table_frames
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.execution import stages
 
@@ -78,9 +79,9 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
     before = table_frames.read_table(spark, lake.workspace().path("commit"))
     old = {row.sha for row in before.collect()}
     receiving.receive_erasure_request(
-        settings, lake.graph, [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")]
+        PipelineLake(settings, lake.graph), [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")]
     )
-    receiving.receive_erasure_request(settings, lake.graph, [Identifier("login", "8")])
+    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("login", "8")])
     _propagate(lake)
     kept = [("1", "bo@example.org", None, 7), ("3", "bo@example.org", "bo@example.org", None)]
     assert old == {"1", "2", "3"} and lake.rows("commit", "sha", "author", "by", "reviewer") == kept
@@ -98,9 +99,9 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("bad", "bo@example.org", None, None)
     )
     found = sought.collect_sought_needles(
-        settings, lake.graph, request_record.list_erasure_requests(PipelineRecords(settings, "code"))
+        PipelineLake(settings, lake.graph), request_record.list_erasure_requests(PipelineRecords(settings, "code"))
     )
-    assert not sought.query_sought_rows(settings, lake.graph, found).of_person()
+    assert not sought.query_sought_rows(PipelineLake(settings, lake.graph), found).of_person()
 
     # Delivered again, also as a record that nobody can read; read again from its file; and as an earlier state had it.
     cut = '{"sha": "5", "author": "bo@example.org", "committer": "ada@example.org", "reviewer": \n'

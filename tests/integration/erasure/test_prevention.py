@@ -71,7 +71,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
     told = ({"who": who, "email": f"{who}@7.org", "at": 7} for who in names)
     lake.land("people/7.jsonl", "".join(json.dumps(one) + "\n" for one in told))
     lake.run()
-    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", names[0])])
+    receiving.receive_erasure_request(lake.lake, [Identifier("who", names[0])])
     with controls_left_out():
         lake.run("propagate_deletions", "optimize", "vacuum")
     return lake
@@ -85,8 +85,8 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
     )
     aside = table_frames.read_table(shop.spark, shop.workspace().quarantine("order")).collect()
     assert len(aside) == 2 and "adalovelace" not in str(aside), "nor in the quarantine of a table"
-    assert [str(one) for one in prevention.inspect_lake_logs(shop.settings, shop.graph)] == []
-    known = prevention.personal_columns_by_path(shop.settings, shop.graph)
+    assert [str(one) for one in prevention.inspect_lake_logs(shop.lake)] == []
+    known = prevention.personal_columns_by_path(shop.lake)
     tables = {path for path in known if delta_log.is_delta_table(path)}
     assert len(tables) >= 9, "the check has looked at something"
     # By other means: no log has a name in clear, whatever part of it.
@@ -144,7 +144,7 @@ def test_a_column_that_becomes_personal_leaves_statistics_with_the_next_run(sett
     assert "email" not in str(log.read_table_properties(path)[prevention.STATISTICS]).split(",")
     now = log.read_table_properties(path)
     assert [now[name] for name in prevention.RETENTIONS] == ["interval 40 days", "interval 47 days"], "and how long files stay"
-    told = "\n".join(map(str, prevention.inspect_lake_logs(lake.settings, lake.graph)))
+    told = "\n".join(map(str, prevention.inspect_lake_logs(lake.lake)))
     assert "lowest and highest values of the personal column 'email'" in told, "what was written before is told"
     versions = lake.versions()
     lake.run()

@@ -151,7 +151,7 @@ def test_the_same_content_delivered_again_changes_no_file_of_silver_or_gold(gym:
 
 
 def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse) -> None:
-    for table, path in gym.workspace().tables().items():
+    for table, path in gym.workspace().lake.record_tables().items():
         for commit in commit_history.read_commit_history(path):
             assert commit["note"].get("sluice") == 1, (table, commit["version"], commit["operation"])
             assert commit["note"]["run"]

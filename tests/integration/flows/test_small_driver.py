@@ -86,7 +86,7 @@ def take_all(folder: Path) -> None:
 
 def tell_what_is_there(lake: Lakehouse) -> dict[str, object]:
     def rows(name: str) -> DataFrame:
-        return lake.spark.read.format("delta").load(lake.workspace().tables()[name])
+        return lake.spark.read.format("delta").load(lake.workspace().lake.record_tables()[name])
 
     def some(name: str) -> list[Any]:
         return rows(name).where(f"who < '{SOME}' OR who = '{COMMON}'").collect()

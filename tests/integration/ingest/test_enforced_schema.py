@@ -113,7 +113,7 @@ MISFITS: list[tuple[Callable[[DataFrame], DataFrame], list[str]]] = [
 def test_other_columns_than_declared_fail_before_any_commit(shop: Shop) -> None:
     said = {f"order{number}": parts for number, (_, parts) in enumerate(MISFITS)}
     lake = shop(*(replace(orders(transform=given), name=name) for name, (given, _) in zip(said, MISFITS, strict=True)))
-    found = transforms.examine_transforms(lake.spark, lake.settings, lake.graph).mistakes
+    found = transforms.examine_transforms(lake.spark, lake.lake).mistakes
     put(lake, 1, (1, 5.0, "x"))
     with pytest.raises(FlowsFailed) as caught:
         stages.run_pipeline_stage(lake.workspace(), SILVER)

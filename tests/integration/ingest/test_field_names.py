@@ -17,6 +17,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import StopRequested
 from sluice.ingest import schema_log
 from sluice.lake import commits
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.status import reconciliation
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 from sluice.verification.verify import verify_tables
@@ -96,9 +97,11 @@ def test_a_field_with_an_underscore_is_rescued_and_told_until_somebody_names_it(
 
     # A lake of before may have rows that were hidden so: nobody was erased, and the accounts do not add up.
     spark.sql(f"ALTER TABLE delta.`{lake.workspace().path('orders')}` ADD COLUMNS (_anonymised BOOLEAN)")
-    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph))
+    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(PipelineLake(settings, lake.graph)))
     spark.sql(f"UPDATE delta.`{lake.workspace().path('orders')}` SET _anonymised = true WHERE id = 2")
-    (account,) = (one for one in reconciliation.reconcile_deliveries(settings, lake.graph) if one.source == "orders")
+    (account,) = (
+        one for one in reconciliation.reconcile_deliveries(PipelineLake(settings, lake.graph)) if one.source == "orders"
+    )
     assert (account.marked, account.hidden, account.adds_up) == (1, 1, False)
 
 
@@ -141,7 +144,7 @@ def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goe
     assert lake.run("bronze")["orders"].quarantined == 1
     lake.land("orders/5", good(5))
     assert lake.run("bronze")["orders"].rows_out == 1
-    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph))
+    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(PipelineLake(settings, lake.graph)))
 
     # What is not their own fault sets nothing aside: a full disk, a stop, a table that is gone. All deliveries failing is no fault of one.
     writing = commits.append_rows

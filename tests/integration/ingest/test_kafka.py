@@ -362,7 +362,7 @@ def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Cal
     kafka.create(topic)
     kafka.put(topic, numbers(0, 6))
     gym = lake(source(kafka, topics=topic, max_offsets_per_trigger=4, may_refresh=True))
-    (step,) = plan.plan_run(gym.settings, gym.graph).steps
+    (step,) = plan.plan_run(gym.lake).steps
     assert (step.does, step.deliveries, step.rows) == ("ingest", 2, 6)
     assert [file["file"] for file in step.files] == [f"{topic}/0/0-4", f"{topic}/0/4-6"]
     gym.run()
@@ -371,7 +371,7 @@ def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Cal
     gym.replay(today, today)
     assert gym.rows("events", "_delivery", "_row", "offset", "value") == before
     kafka.forget(topic, 0, 3)  # half of the first range
-    (step,) = plan.plan_run(gym.settings, gym.graph, mode="refresh", tables=["events"]).steps
+    (step,) = plan.plan_run(gym.lake, mode="refresh", tables=["events"]).steps
     assert (step.does, step.deliveries) == ("read again", 1)
     report = gym.run(mode="refresh", tables=["events"])["events"]
     assert "1 delivery read again, 1 kept whose files are gone or changed" in report.notes

@@ -188,7 +188,7 @@ def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delive
     put(lake, "a/1.json", lines({"id": 1, "who": HER}, {"id": 2, "who": OTHER}))
     put(lake, "a/2.json.gz", gzip.compress(lines({"id": 3, "who": HER})))
     lake.run()
-    request = receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
 
     def erase() -> None:
         propagation.propagate_deletions(
@@ -207,7 +207,7 @@ def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delive
     assert (folder / "1.json").read_bytes() == lines({"id": 2, "who": OTHER})
     assert gzip.decompress((folder / "2.json.gz").read_bytes()) == b"" and len(list(folder.rglob("*"))) == 2
     physical.finish_physical_erasure(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
-    made = certificate.issue_certificates(lake.settings, lake.graph, [request_record.read_erasure_request(lake.records, request)])
+    made = certificate.issue_certificates(lake.lake, [request_record.read_erasure_request(lake.records, request)])
     assert made[request].verdict == "PASS", made[request].record["stamps"]
     before = lake.versions()
     lake.run()

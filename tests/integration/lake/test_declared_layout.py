@@ -189,7 +189,7 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
     assert count_by_delta_rs(made.workspace().path("sale")) == len(made.rows("sale")) == 20
     assert count_by_delta_rs(made.workspace().path("by_city")) == len(made.rows("by_city")) == 3
 
-    cloning.clone_tables(made.settings, made.graph, str(tmp_path / kind), kind, ("sale", "by_city"))
+    cloning.clone_tables(made.lake, str(tmp_path / kind), kind, ("sale", "by_city"))
     clone = Lakehouse(replace(made.settings, lake=str(tmp_path / kind)), made.spark, made.graph)
     assert clone.rows("sale") == made.rows("sale") and clone.rows("by_city") == made.rows("by_city")
     assert properties(clone, "sale")[TARGET_FILE_SIZE] == "2000000"
@@ -236,13 +236,13 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
     assert count_by_delta_rs(said.workspace().path("by_city")) == 3
-    assert not any("only marked" in note for note in plan.plan_run(said.settings, said.graph).notes)
+    assert not any("only marked" in note for note in plan.plan_run(said.lake).notes)
 
     back = declaring(said)
     back.run()
     assert TARGET_FILE_SIZE not in properties(back, "sale") and properties(back, "sale")[RETENTION] == "interval 7 days"
     assert (properties(back, "sales")[CHANGE_FEED], properties(back, "by_city")[DELETION_VECTORS]) == ("true", "false")
-    notes = plan.plan_run(back.settings, back.graph).notes
+    notes = plan.plan_run(back.lake).notes
     assert any("1 file of 'by_city' holds rows that are only marked as deleted" in note for note in notes), notes
     versions = back.versions()
     back.run()
@@ -251,7 +251,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     (asked,) = upkeep.optimize_tables_now(back.workspace(), ["by_city"])
     assert "1 file rewritten, whose deleted rows were only marked" in asked.notes
     assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
-    assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
+    assert not any("only marked" in note for note in plan.plan_run(back.lake).notes)
 
 
 def expected_by_city(lake: Lakehouse) -> list[Any]:
@@ -264,7 +264,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     append_other_keys(path)
     assert is_written_alike(RustTable(path))
     clustered = declaring_table(lake, cluster_by=("amount",), layout=KEPT)
-    notes = plan.plan_run(clustered.settings, clustered.graph).notes
+    notes = plan.plan_run(clustered.lake).notes
     assert any("clustered by amount, before by nothing" in note for note in notes), notes
     files = set(RustTable(path).file_uris())
     clustered.run("silver")
@@ -275,7 +275,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     land(clustered, 100)
     clustered.run("bronze", "silver")
     assert {one["writer"] for one in commit_history.read_commit_history(path, 1)} == {commit_history.SPARK}
-    planned = plan.plan_run(clustered.settings, clustered.graph)
+    planned = plan.plan_run(clustered.lake)
     assert (
         "clustered by amount: OPTIMIZE is by Spark and writes all 3 files, " in planned.layouts["sale"].why
         and planned.layouts["sale"].needed
@@ -287,11 +287,11 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     other = declaring_table(clustered, cluster_by="id", layout=KEPT)
     other.run("silver")
     assert log_files.read_cluster_columns(path) == ("id",)
-    assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.settings, other.graph).notes)
+    assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.lake).notes)
     assert other.run("optimize")["sale"].committed is False, "not by itself"
     (asked,) = upkeep.optimize_tables_now(other.workspace(), ["sale"])
     assert asked.committed and any(note.endswith("by id") for note in asked.notes)
-    assert not any("clustered" in note for note in plan.plan_run(other.settings, other.graph).notes)
+    assert not any("clustered" in note for note in plan.plan_run(other.lake).notes)
     assert len(other.rows("sale")) == 60 and set(rows) <= set(other.rows("sale"))
 
     # A refresh writes it anew, and it stays clustered; Delta's inventory of files knows such a table as any other.
@@ -302,7 +302,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     none = declaring_table(other, zorder_by="id")
     none.run("silver")
     assert log_files.read_cluster_columns(path) == ()
-    assert any("Spark alone writes it" in note for note in plan.plan_run(none.settings, none.graph).notes)
+    assert any("Spark alone writes it" in note for note in plan.plan_run(none.lake).notes)
     upkeep.optimize_tables_now(none.workspace(), ["sale"])
     assert len(none.rows("sale")) == 40
     parted = declaring_table(none, partition_by="city")
@@ -331,7 +331,7 @@ def test_partitions_give_way_by_a_refresh_and_have_statistics_from_then_on(parte
     assert log.read_partition_columns(path) == ["city"] and "fee" in log.read_column_names(path)
     assert log_files.read_cluster_columns(path) == ()
     assert "city" not in parse_statistics_columns(properties(later, "sale")[STATISTICS])
-    notes = plan.plan_run(later.settings, later.graph).notes
+    notes = plan.plan_run(later.lake).notes
     assert any("is partitioned by city, and declared by nothing" in note for note in notes), notes
     later.run("silver", mode="refresh", tables=["sale"])
     assert log.read_partition_columns(path) == [] and later.rows("sale", "id") == rows

@@ -82,7 +82,7 @@ def check_engines_agree(spark: SparkSession, engines: Mapping[str, readers.Reade
 def test_every_engine_reads_every_table_of_the_gym(
     gym: Lakehouse, spark: SparkSession, engines: Mapping[str, readers.Reader]
 ) -> None:
-    tables = {name: path for name, path in gym.workspace().tables().items() if delta_log.is_delta_table(path)}
+    tables = {name: path for name, path in gym.workspace().lake.record_tables().items() if delta_log.is_delta_table(path)}
     rows = {name: check_engines_agree(spark, engines, path, None) for name, path in tables.items()}
     assert {"readings", "heart_rate", "members_history", "device_day", "heart_rate_10min"} <= {
         name for name in rows if rows[name]
@@ -166,7 +166,7 @@ def test_every_engine_reads_every_kind_of_value_in_columns_that_grew(
     }
     lake.land("shapes/2.jsonl", json.dumps(wide) + "\n" + json.dumps({**wide, "id": 1, "day": None, "size": None}) + "\n")
     lake.run()
-    tables = lake.workspace().tables()
+    tables = lake.workspace().lake.record_tables()
     rows = {name: check_engines_agree(spark, engines, path, None) for name, path in tables.items()}
     assert (rows["shapes"], rows["shape"], rows["place_total"]) == (4, 3, 3)
     newest = log.latest_table_version(tables["shapes"]) or 0

@@ -225,7 +225,7 @@ def test_a_table_that_cannot_be_laid_out_keeps_no_other_from_it_and_is_named(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = declaring(lake, view=None)
-    paths = lake.workspace().tables()
+    paths = lake.workspace().lake.record_tables()
     for name in ("sales", "sale"):
         append_again(paths[name], 2)
     before = lake.versions()
@@ -383,10 +383,10 @@ def test_what_delta_prints_of_a_vacuum_does_not_reach_the_jobs_standard_output(l
 def test_other_partitions_come_to_a_table_by_a_refresh(lake: Lakehouse) -> None:
     path, rows = lake.workspace().path("sale"), lake.rows("sale")
     other = declaring(lake, view=None, partition_by=("amount",))
-    notes = plan.plan_run(other.settings, other.graph).notes
+    notes = plan.plan_run(other.lake).notes
     assert any("'sale' is partitioned by city, and declared by amount" in note for note in notes), notes
     other.run("silver")
     assert log.read_partition_columns(path) == ["city"]
     other.run("silver", mode="refresh", tables=["sale"])
     assert log.read_partition_columns(path) == ["amount"] and other.rows("sale") == rows
-    assert not any("is partitioned by" in note for note in plan.plan_run(other.settings, other.graph).notes)
+    assert not any("is partitioned by" in note for note in plan.plan_run(other.lake).notes)

@@ -16,6 +16,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.lazy_spark import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate, walk_folders
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
@@ -116,7 +117,7 @@ def test_what_is_stored_is_treated_and_a_view_follows_by_pseudonym(shop: Shop) -
     lake.run()
     assert lake.versions() == versions, "nothing new, nothing written"
 
-    receiving.receive_erasure_request(lake.settings, lake.graph, ["ada"], "who")
+    receiving.receive_erasure_request(lake.lake, ["ada"], "who")
     lake.run("propagate_deletions")
     assert spent(lake) == {row for row in after if row[0] != ada}
     assert {who for (who,) in lake.rows("person_keys", "who")} == {"bob", "eve"}
@@ -202,7 +203,7 @@ def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Sho
 
 def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Settings) -> None:
     found = transforms.examine_transforms(
-        spark, settings, build_declaration_graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device))
+        spark, PipelineLake(settings, build_declaration_graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device)))
     )
     assert found.mistakes == []
     assert {(row["view"], tuple(row["columns"])) for row in found.bounds} == {("spending", ())}, "no treated column bounds"
@@ -217,7 +218,7 @@ def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Sett
         return order.select("who")
 
     mistakes = transforms.examine_transforms(
-        spark, settings, build_declaration_graph(PIPELINE, (ORDERS, order, wrong, unknown))
+        spark, PipelineLake(settings, build_declaration_graph(PIPELINE, (ORDERS, order, wrong, unknown)))
     ).mistakes
     assert [one.split(";")[0] for one in mistakes] == [
         "View 'wrong': personal treats 'born', which is DATE, by treat.bin, which is for numbers",

@@ -14,6 +14,7 @@ from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import is_on_disk, walk_folders
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
@@ -77,13 +78,13 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         ("orders", "no table that can be"),
     ):
         with pytest.raises(UsageError, match=why):
-            releasing.release_tables(settings, lake.graph, [name])
-    first = releasing.release_tables(settings, lake.graph, ["order", "towns"])
+            releasing.release_tables(PipelineLake(settings, lake.graph), [name])
+    first = releasing.release_tables(PipelineLake(settings, lake.graph), ["order", "towns"])
     rows = read(first, "order")
     assert [set(row) for row in rows] == [{"id", "who", "age", "town"}] * 4, "no e-mail, and not where a row came from"
     assert len({row["who"] for row in rows}) == 3 and {row["age"] for row in rows} == {"18-64"}
     assert read(first, "towns") == [{"town": "Rome", "people": 3}]
-    second = releasing.release_tables(settings, lake.graph, ["order"])
+    second = releasing.release_tables(PipelineLake(settings, lake.graph), ["order"])
     assert (first.number, second.number) == (1, 2)
     assert not {row["who"] for row in rows} & {row["who"] for row in read(second, "order")}, (
         "two releases are not joined by person"
@@ -92,9 +93,9 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         modes = {file.stat().st_mode & 0o777 for file in first.folder.rglob("*") if file.is_file()}
         assert (first.folder.stat().st_mode & 0o777, modes) == (0o555, {0o444})
 
-    receiving.receive_erasure_request(settings, lake.graph, [Identifier("who", "1700001")])
+    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("who", "1700001")])
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
-        releasing.release_tables(settings, lake.graph, ["order"])
+        releasing.release_tables(PipelineLake(settings, lake.graph), ["order"])
     lake.run("propagate_deletions")
     first, second = releases.read_pipeline_releases(PipelineRecords(settings, "shop"))
     for release in (first, second):
@@ -109,5 +110,5 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
     assert not [name for name in left if name.endswith((".new", ".old", ".swapping"))]
 
     releases.remove_release(second)
-    third = releasing.release_tables(settings, lake.graph, ["towns"])
+    third = releasing.release_tables(PipelineLake(settings, lake.graph), ["towns"])
     assert third.number == 3 and read(third, "towns") == [{"town": "Rome", "people": 2}]

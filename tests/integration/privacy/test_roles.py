@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.commands import Call, call_command, use_roots_of
@@ -16,7 +16,8 @@ from sluice.cli.tables import read
 from sluice.declare import F, Pipeline, Source, auto_cdc, expect_or_quarantine, mask, role_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention
-from sluice.pipeline_records import PipelineRecords
+from sluice.lake.pipeline_lake import PipelineLake
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,13 +91,13 @@ def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
 def call(club: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """A command over that lake, with its declarations in place of the gym's."""
 
-    def declared(of: PipelineRecords) -> Any:
-        other = replace(PIPELINE, name=of.pipeline, roles={})
-        return club.graph if of.pipeline == "gym" else replace(club.graph, pipeline=other, computed={})
+    def declared(settings: Settings, pipeline: str) -> PipelineLake:
+        other = replace(PIPELINE, name=pipeline, roles={})
+        return PipelineLake(settings, club.graph if pipeline == "gym" else replace(club.graph, pipeline=other, computed={}))
 
     with pytest.MonkeyPatch.context() as patch:
         use_roots_of(patch, club.settings)
-        patch.setattr(read, "load_graph_if_readable", declared)
+        patch.setattr(read, "load_lake_if_readable", declared)
         yield lambda *arguments: call_command(capsys, *arguments)
 
 
@@ -177,4 +178,4 @@ def test_of_restricted_tables_nothing_lies_in_the_lake(club: Lakehouse) -> None:
     assert ours, "the check has looked at something"
     for path in ours:
         assert not any(name in path.read_bytes() for name in (b"ada@x.it", PHONE.encode(), b"nobody-known")), path
-    assert prevention.inspect_lake_logs(club.settings, club.graph) == []
+    assert prevention.inspect_lake_logs(club.lake) == []

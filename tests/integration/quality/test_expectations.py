@@ -77,7 +77,7 @@ def put_customer(lake: Lakehouse, delivery: int, number: int) -> None:
 def recorded(lake: Lakehouse) -> dict[str, dict[str, Any]]:
     """Run the tables as a job does, under the lease and with their record. Returns the newest row of the run ledger by flow."""
     request = JobRequest(pipeline=lake.name, stage=SILVER)
-    job.run_under_lease(lake.settings, lake.graph, request, lambda workspace: stages.run_pipeline_stage(workspace, SILVER))
+    job.run_under_lease(lake.lake, request, lambda workspace: stages.run_pipeline_stage(workspace, SILVER))
     return newest(lake)
 
 
@@ -235,7 +235,7 @@ def test_wrong_rules_are_found_by_check_and_by_the_job_before_it_writes(shop: Sh
         table(reads="orders", keys="id", name="order", expectations=wrong)(order),
         table(reads="customers", keys="id", name="customer")(customer),
     )
-    found = transforms.examine_transforms(lake.spark, lake.settings, lake.graph)
+    found = transforms.examine_transforms(lake.spark, lake.lake)
     assert found.mistakes == [
         "Table 'order', expectation 'typo': its condition names 'amuont', no column of it. Did you mean 'amount'?",
         "Table 'order', expectation 'whole': its condition uses an aggregate, which looks at more than one row. "

@@ -123,7 +123,7 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
 
     record = locate(shop.records.bookkeeping("column_lineage.json"))
     seen = (
-        render_report(shop.settings, shop.graph),
+        render_report(shop.lake),
         format_metrics([collect_numbers(shop.records)]),
         str(read_run_ledger(shop.records)),  # of which `why` and `runs` say a part
         json.dumps(status.compute_status(shop.records), default=str),

@@ -54,7 +54,7 @@ def make_shop(settings: Settings, spark: SparkSession) -> Lakehouse:
 def run_recorded(lake: Lakehouse, run: str) -> None:
     for stage in ("bronze", "silver", "gold"):
         request = JobRequest("shop", stage, run=run)
-        job.run_under_lease(lake.settings, lake.graph, request, lambda found, name=stage: stages.run_pipeline_stage(found, name))
+        job.run_under_lease(lake.lake, request, lambda found, name=stage: stages.run_pipeline_stage(found, name))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(rec
         raise FlowsFailed([FlowReport("sale", "silver")], {"sale": ValueError("[DIVIDE_BY_ZERO] in the row of 'ada'")})
 
     with pytest.raises(SluiceError):
-        job.run_under_lease(recorded.settings, recorded.graph, JobRequest("shop", "silver", run="three"), fail)
+        job.run_under_lease(recorded.lake, JobRequest("shop", "silver", run="three"), fail)
     row = run_ledger.read_run_ledger(recorded.records)[-1]
     assert (row["state"], row["failure"]) == ("failed", "DIVIDE_BY_ZERO")
 

@@ -31,6 +31,7 @@ from sluice.declare import (
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
 from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate
 from sluice.pipeline_stages import VerifyChoice
 from sluice.runs import job, run_ledger
@@ -353,8 +354,7 @@ def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(copied: Lakehous
 def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:
     def run(wanted: VerifyChoice | tuple[str, ...] = "next") -> list[str]:
         report = job.run_under_lease(
-            copied.settings,
-            GRAPH,
+            PipelineLake(copied.settings, GRAPH),
             job.JobRequest("kiosk", "verify"),
             lambda space: stages.run_pipeline_stage(space, "verify", StageOptions(verify=wanted)),
         )

@@ -23,6 +23,7 @@ from sluice.catalogs.catalog import CatalogAway, CatalogFailed, HeldName, NamedT
 from sluice.catalogs.registration import locate_for_readers, plan_catalog_names, register_pipeline, write_view_query
 from sluice.declare import Pipeline, Source, materialized_view, role_view, table, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import CatalogOwnsCommits, open_checked_table
 from sluice.pipeline_stages import DELETIONS, GOLD, all_stages_of_pipeline
 from sluice.runs import name_registration
@@ -126,7 +127,7 @@ def make_table(settings: Settings, table: str, **columns: list[int]) -> None:
 
 
 def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str]:
-    return {one.name: one.state for one in register_pipeline(settings, shop(*declared), **options)}
+    return {one.name: one.state for one in register_pipeline(PipelineLake(settings, shop(*declared)), **options)}
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_names_of_others_stay_as_they_are(lake: Settings, catalog: MemoryCatalog
     theirs = {"day": HeldName("day", "file:///elsewhere", None, "theirs")}
     theirs["by_hand"] = HeldName("by_hand", (Path(lake.lake) / "shop" / "gold" / "day").as_uri(), None, "theirs")
     catalog.held |= theirs
-    outcome, _ = register_pipeline(lake, shop(day, month))
+    outcome, _ = register_pipeline(PipelineLake(lake, shop(day, month)))
     assert (outcome.name, outcome.state) == ("day", "refused") and "somebody else" in outcome.why
     assert theirs.items() <= catalog.held.items()
 
@@ -167,7 +168,7 @@ def test_names_of_another_lake_are_taken_over_only_if_that_is_asked_for(
 ) -> None:
     catalog.held["day"] = HeldName("day", (tmp_path / "lake-old/shop/day").as_uri(), "shop", "moved")
     catalog.held["gone"] = HeldName("gone", (tmp_path / "lake-old/shop/gone").as_uri(), "shop", "moved")
-    outcome, _ = register_pipeline(lake, shop(day, month))
+    outcome, _ = register_pipeline(PipelineLake(lake, shop(day, month)))
     assert outcome.state == "refused" and "sluice catalog shop --take-over" in outcome.why
     assert states(lake, day, month, take_over=True)["day"] == "renewed"
     assert "gone" in catalog.held, "what is not below this lake is never removed"
@@ -304,7 +305,7 @@ def hotel(settings: Settings, *publishes: str) -> Graph:
 
 def test_a_table_without_personal_columns_has_a_name(settings: Settings) -> None:
     graph = hotel(settings)
-    plan = plan_catalog_names(settings, graph)
+    plan = plan_catalog_names(PipelineLake(settings, graph))
     assert set(plan.tables) == {"nights"}
     named = plan.tables["nights"]
     assert (named.pipeline, named.comment, named.query) == ("hotel", "Taken rooms by night.", None)
@@ -313,7 +314,7 @@ def test_a_table_without_personal_columns_has_a_name(settings: Settings) -> None
 
 
 def test_every_other_one_says_why_it_has_none(settings: Settings) -> None:
-    left_out = plan_catalog_names(settings, hotel(settings)).left_out
+    left_out = plan_catalog_names(PipelineLake(settings, hotel(settings))).left_out
     for name, why in {
         "bookings_raw": "as they were delivered",
         "bookings": r"personal columns (guest)",
@@ -328,14 +329,14 @@ def test_every_other_one_says_why_it_has_none(settings: Settings) -> None:
 
 
 def test_a_personal_table_gets_a_name_by_publishes_and_a_restricted_one_never(settings: Settings) -> None:
-    plan = plan_catalog_names(settings, hotel(settings, "bookings", "guests", "bookings_raw"))
+    plan = plan_catalog_names(PipelineLake(settings, hotel(settings, "bookings", "guests", "bookings_raw")))
     assert set(plan.tables) == {"bookings_raw", "bookings", "nights"}
     assert plan.left_out["guests"] == "is restricted"
     assert plan.views == ("busy", "of_guests")
 
 
 def test_a_view_names_its_inputs_with_their_database_and_without_sluices_columns(settings: Settings) -> None:
-    plan = plan_catalog_names(settings, hotel(settings))
+    plan = plan_catalog_names(PipelineLake(settings, hotel(settings)))
     assert plan.views == ("busy",)
     assert write_view_query(str(busy.sql), [plan.tables["nights"]]) == (
         "WITH `nights` AS (SELECT `night`, `rooms`, `prices` FROM `hotel`.`nights`) SELECT * FROM (\n"
@@ -344,7 +345,7 @@ def test_a_view_names_its_inputs_with_their_database_and_without_sluices_columns
 
 
 def test_nothing_of_a_row_is_told(settings: Settings) -> None:
-    plan = plan_catalog_names(settings, hotel(settings, "bookings"))
+    plan = plan_catalog_names(PipelineLake(settings, hotel(settings, "bookings")))
     assert "ada lovelace" not in repr(plan)
 
 
@@ -361,7 +362,7 @@ def test_a_table_whose_commits_a_catalog_owns_is_refused(settings: Settings, fea
     with pytest.raises(CatalogOwnsCommits, match="belong to a catalog"):
         open_checked_table(path)
     with pytest.raises(CatalogOwnsCommits, match="belong to a catalog"):
-        plan_catalog_names(replace(settings), graph)
+        plan_catalog_names(PipelineLake(replace(settings), graph))
 
 
 def give_commits_to_catalog(table: Path, feature: str) -> None:

@@ -17,6 +17,7 @@ from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.loading import collect_declarations
 from sluice.declare.declaration import Declaration
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -53,7 +54,7 @@ def test_the_guide_has_its_examples() -> None:
 def test_what_a_change_makes_anew_is_what_the_guide_says(spark: SparkSession, examples: ModuleType, settings: Settings) -> None:
     pipeline = Pipeline(name="guide", description="d", owner="o", layers=("guide.bronze", NAME))
     found = transforms.examine_transforms(
-        spark, settings, build_declaration_graph(pipeline, collect_declarations([examples], Declaration))
+        spark, PipelineLake(settings, build_declaration_graph(pipeline, collect_declarations([examples], Declaration)))
     )
     assert not found.mistakes
     anew = {

@@ -19,6 +19,7 @@ from sluice.erasure import prevention
 from sluice.errors import DeclarationError
 from sluice.flows.copies import copying
 from sluice.flows.copies.released import plan_released_columns
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(
@@ -157,7 +158,7 @@ def test_all_tables_of_a_lake_are_looked_into_also_what_nobody_declared(settings
     declared = shop(sales())
     made(Path(settings.lake) / "shop" / "test_prevention" / "sales", **{"delta.dataSkippingStatsColumns": "id"})
     made(Path(settings.lake) / "shop" / "copy_of_bob")
-    found = {one.table for one in prevention.inspect_lake_logs(settings, declared)}
+    found = {one.table for one in prevention.inspect_lake_logs(PipelineLake(settings, declared))}
     assert found == {"shop/copy_of_bob"}, "whatever is personal anywhere may be in what nobody declared"
 
 

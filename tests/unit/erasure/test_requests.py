@@ -35,6 +35,7 @@ from sluice.erasure import (
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import key_check_values
@@ -63,7 +64,7 @@ def club() -> Graph:
 
 
 def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> request_record.ErasureRequest:
-    return receiving.receive_erasure_request(settings, made, people or [Identifier("user_id", "ada")], **more)
+    return receiving.receive_erasure_request(PipelineLake(settings, made), people or [Identifier("user_id", "ada")], **more)
 
 
 def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:
@@ -179,7 +180,8 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     by_hand = _receive(settings, club, Identifier("user_id", "ada"))
     said = {"bo": "asked by rows of 'people', up to delivery 2", "cem": "asked by rows of 'people'"}
     by_rows, before = (
-        receiving.receive_erasure_request(settings, club, [Identifier("user_id", who)], said=note) for who, note in said.items()
+        receiving.receive_erasure_request(PipelineLake(settings, club), [Identifier("user_id", who)], said=note)
+        for who, note in said.items()
     )
     requests.advance_request_state(records, by_rows, request_events.FAILED, "several people's")
     requests.advance_request_state(records, by_rows, request_events.RECEIVED, "asked again, up to delivery 7")
@@ -204,20 +206,22 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
-    assert not searched_tables.has_unseen_request_rows(settings, asking_graph) and not due_requests.may_hold_unseen_requests(
-        records
-    ), "there is no bronze"
+    assert not searched_tables.has_unseen_request_rows(
+        PipelineLake(settings, asking_graph)
+    ) and not due_requests.may_hold_unseen_requests(records), "there is no bronze"
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
-    assert searched_tables.has_unseen_request_rows(settings, asking_graph)
+    assert searched_tables.has_unseen_request_rows(PipelineLake(settings, asking_graph))
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
     assert (
-        not searched_tables.has_unseen_request_rows(settings, asking_graph)
+        not searched_tables.has_unseen_request_rows(PipelineLake(settings, asking_graph))
         and not due_requests.may_hold_unseen_requests(records)
         and asking.create_requests_from_rows(workspace) == []
     )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert searched_tables.has_unseen_request_rows(settings, asking_graph) and due_requests.may_hold_unseen_requests(records)
+    assert searched_tables.has_unseen_request_rows(
+        PipelineLake(settings, asking_graph)
+    ) and due_requests.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
     refused = request_record.list_erasure_requests(records)[0]
     requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
@@ -397,5 +401,5 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
 def test_a_lake_on_a_store_that_nobody_can_search_takes_no_request(settings: Settings, club: Graph) -> None:
     on_store = replace(settings, lake="gs://bucket/lake")
     with pytest.raises(UsageError, match="whose objects and former versions the scan cannot search"):
-        receiving.receive_erasure_request(on_store, club, ["4711"])
+        receiving.receive_erasure_request(PipelineLake(on_store, club), ["4711"])
     assert not Path(settings.vault).exists(), "nothing was written down"

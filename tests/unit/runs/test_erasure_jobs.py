@@ -19,6 +19,7 @@ from sluice.declare.assembly import loading
 from sluice.erasure import receiving, request_events, request_record, requests, searched_tables
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due_requests, erasure_jobs, job, summary, vault_expiry
@@ -35,7 +36,7 @@ def asked(settings: Settings) -> list[str]:
 
     graph = loading.load_declaration_graph(settings, "gym")
     return [
-        receiving.receive_erasure_request(settings, graph, [Identifier("device_id", number)]).request
+        receiving.receive_erasure_request(PipelineLake(settings, graph), [Identifier("device_id", number)]).request
         for number in ("4200000001", "4200000002")
     ]
 

@@ -16,6 +16,7 @@ import pytest
 
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import open_lineage
 from sluice.runs.open_lineage import ParentRun, StageIdentity
@@ -76,7 +77,9 @@ def traced(settings: Settings) -> PipelineRecords:
 
 def send_all(settings: Settings, flows: list[dict[str, Any]], *failed: str) -> None:
     open_lineage.send_stage_start(settings, IDENTITY)
-    open_lineage.send_stage_end(settings, load_declaration_graph(settings, "gym"), IDENTITY, flows, bool(failed), failed)
+    open_lineage.send_stage_end(
+        PipelineLake(settings, load_declaration_graph(settings, "gym")), IDENTITY, flows, bool(failed), failed
+    )
 
 
 def test_a_server_gets_the_stage_and_each_table_that_changed(

@@ -94,7 +94,7 @@ def test_a_table_whose_log_cannot_be_read_keeps_no_record_table_from_its_turn(
 
 def test_each_table_that_a_dry_run_names_is_vacuumed_by_its_name(wards: Workspace) -> None:
     """Sluice's own records are among them."""
-    names = [row["table"] for row in describe_table_vacuums(wards.settings, wards.graph)]
+    names = [row["table"] for row in describe_table_vacuums(wards.lake)]
     assert {"stay", "_sluice/deliveries"} <= set(names)
     for name in names:
         (report,) = upkeep.vacuum_named_table(wards, name)

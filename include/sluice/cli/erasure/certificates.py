@@ -9,6 +9,7 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.printable import count_noun, format_size
@@ -50,10 +51,10 @@ def show_certificate(
     settings = Settings.current()
     records = _find_request_records(settings, request)
     if new:
-        graph = load_declaration_graph(settings, records.pipeline)
+        lake = load_pipeline_lake(settings, records.pipeline)
         # If a flow wrote meanwhile, or another scan ran, the certificate would describe no single instant.
         with lock.hold_lease_without_spark(records, "certificate", "Ask again when it has ended."):
-            certificates.issue_certificates(settings, graph, [request_record.read_erasure_request(records, request)])
+            certificates.issue_certificates(lake, [request_record.read_erasure_request(records, request)])
     found = checking.read_verified_certificate(records, request)
     if found is None:
         state = request_record.read_erasure_request(records, request).state
@@ -66,7 +67,7 @@ def show_certificate(
         _print_issued_certificate(found)
     if new and found.verdict != certificates.PASS:
         hint = (
-            hint_at_near_spellings(settings, load_declaration_graph(settings, records.pipeline), request)
+            hint_at_near_spellings(load_pipeline_lake(settings, records.pipeline), request)
             if found.verdict == certificates.FAIL
             else ""
         )
@@ -137,16 +138,16 @@ def scan_for_people(
 
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     known = request_record.list_erasure_requests(records)
     asked = [request_record.read_erasure_request(records, one) for one in request] if request else known
     there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
         raise SluiceError("There is nobody to search for: the vault has no identifiers of these requests, or they were removed.")
-    result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
+    result = sought.scan_all_roots(lake, sought.collect_sought_needles(lake, there))
     others = [
         f"{one.root}/{scan_report.hide_path_of_hit(result, one.root, one.path)}"
-        for one in search_scope.find_undeclared_paths(settings, graph)
+        for one in search_scope.find_undeclared_paths(lake)
     ]
     if as_json:
         print_json(_scan_as_json(result, len(there), others))

@@ -12,9 +12,8 @@ import typer
 
 from sluice.cli.erasure.request_states import find_erasure_request
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json, print_run_report
-from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
@@ -44,16 +43,16 @@ def request_erasure(
     if (pipeline is None) == (of is None):
         raise UsageError("Name the pipeline once: sluice erase request gym, or --pipeline gym.")
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline or of or "")
-    refuse_request_in_clone(settings, graph)
+    lake = load_pipeline_lake(settings, pipeline or of or "")
+    refuse_request_in_clone(lake)
     text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
     made = receiving.receive_erasure_request(
-        settings, graph, subject_files.parse_identifier_text(graph, text, identifier), said="asked by command"
+        lake, subject_files.parse_identifier_text(lake.graph, text, identifier), said="asked by command"
     )
     if as_json:
         print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
         return
-    printed, name = escaping_console(), graph.pipeline.name
+    printed, name = escaping_console(), lake.graph.pipeline.name
     printed.print(
         f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}. Due on {made.due_at[:10]}."
     )
@@ -75,12 +74,11 @@ def import_requests(
     from sluice.erasure.subjects import subject_files
 
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
-    refuse_request_in_clone(settings, graph)
-    good, bad = subject_files.parse_identifier_csv(graph, _read_identifier_file(file, "The file"))
+    lake = load_pipeline_lake(settings, pipeline)
+    refuse_request_in_clone(lake)
+    good, bad = subject_files.parse_identifier_csv(lake.graph, _read_identifier_file(file, "The file"))
     made = [
-        receiving.receive_erasure_request(settings, graph, one.identifiers, received_at=one.received_at, said="imported")
-        for one in good
+        receiving.receive_erasure_request(lake, one.identifiers, received_at=one.received_at, said="imported") for one in good
     ]
     if as_json:
         aside = [{"line": one.line, "why": one.why} for one in bad]
@@ -97,11 +95,11 @@ def import_requests(
         raise typer.Exit(1)
 
 
-def refuse_request_in_clone(settings: Settings, graph: Graph) -> None:
+def refuse_request_in_clone(lake: PipelineLake) -> None:
     """Raises UsageError in a clone, whose runs would never carry out the request."""
     from sluice.runs.execution import clones
 
-    clones.refuse_in_clone(graph.records(settings), "No request was made. Ask there, then remove the clone and make it again.")
+    clones.refuse_in_clone(lake.records, "No request was made. Ask there, then remove the clone and make it again.")
 
 
 def lift_suppression(

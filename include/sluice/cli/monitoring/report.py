@@ -20,8 +20,8 @@ from sluice.cli.monitoring.status import compute_status
 from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import PRIVATE, write_text_durably
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.printable import count_noun, escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
 from sluice.record_states import FAILED
@@ -54,7 +54,7 @@ def report(
     if to is not None and len(names) > 1:
         raise typer.BadParameter("--to is for one pipeline; name it.")
     if str(to) == "-":
-        print(render_report(settings, load_declaration_graph(settings, names[0])), flush=True)
+        print(render_report(load_pipeline_lake(settings, names[0])), flush=True)
         return
     written = [write_report(settings, name, to) for name in names]
     if as_json:
@@ -66,36 +66,36 @@ def report(
 
 def write_report(settings: Settings, pipeline: str, to: Path | None = None) -> Path:
     """Write a pipeline's report, readable for its owner only. to: the file; otherwise one in .sluice/reports. Returns the file."""
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     path = to or settings.reports / f"{pipeline}.html"
     if to is None:
         make_private_folder(path.parent)
-    return write_text_durably(path, render_report(settings, graph), mode=PRIVATE)
+    return write_text_durably(path, render_report(lake), mode=PRIVATE)
 
 
-def render_report(settings: Settings, graph: Graph, at: datetime | None = None) -> str:
+def render_report(lake: PipelineLake, at: datetime | None = None) -> str:
     """The report as HTML. at: the time of making that the page shows; now unless given."""
-    at, records = at or datetime.now(UTC), graph.records(settings)
+    at, records = at or datetime.now(UTC), lake.records
     state, rows = compute_status(records), run_ledger.read_run_ledger(records)
     runs = _select_latest_runs(rows)
-    facts = ReportFacts(records, graph, state, rows, runs)
-    picture = lineage_pictures.draw_lineage(graph)
-    colours = dict(zip(graph.pipeline.layer_names, _COLOURS, strict=False))
+    facts = ReportFacts(records, lake.graph, state, rows, runs)
+    picture = lineage_pictures.draw_lineage(lake.graph)
+    colours = dict(zip(lake.graph.pipeline.layer_names, _COLOURS, strict=False))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return page.render(
-        pipeline=graph.pipeline.name,
-        description=escape_to_one_line(graph.pipeline.description),
+        pipeline=lake.graph.pipeline.name,
+        description=escape_to_one_line(lake.graph.pipeline.description),
         at=format_instant(at),
-        cards=_make_cards(graph, state, runs),
+        cards=_make_cards(lake.graph, state, runs),
         problems=_list_problems(state),
-        failure=describe_last_failure(rows, graph.stored),
+        failure=describe_last_failure(rows, lake.graph.stored),
         picture=picture,
-        nodes=describe_nodes(settings, graph, picture, state, rows, colours, at),
-        panels=describe_panels(settings, graph, picture),
+        nodes=describe_nodes(lake, picture, state, rows, colours, at),
+        panels=describe_panels(lake, picture),
         node_size=(lineage_pictures.WIDTH, lineage_pictures.HEIGHT),
         column_size=(lineage_pictures.COLUMN_WIDTH, lineage_pictures.COLUMN_HEIGHT),
         bars=draw_stage_bars(runs, colours),
-        strips=draw_run_strips(graph, rows, runs),
+        strips=draw_run_strips(lake.graph, rows, runs),
         legend=[*colours.items(), ("other stages", OTHER_COLOUR)],
         findings=diagnose_run(runs[-1]) if runs else [],
         sections=[make(facts) for make in SECTIONS],

@@ -9,9 +9,9 @@ from typing import Any
 from sluice.cli.monitoring.lineage import describe_column_lineage
 from sluice.cli.monitoring.report_charts import OTHER_COLOUR
 from sluice.cli.printing import format_instant
-from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import is_delta_table
 from sluice.lake import commit_history, log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.printable import count_noun, format_seconds
 from sluice.record_states import FAILED
 from sluice.runs.run_ledger import Row
@@ -19,15 +19,13 @@ from sluice.runs.status import lineage_pictures
 from sluice.runs.status.column_lineage_record import read_column_lineage
 from sluice.runs.status.lineage_pictures import draw_column_lineage
 from sluice.runs.summary import NOTHING_NEW
-from sluice.settings import Settings
 
 _VERSIONS = 5
 _LETTERS = 25
 
 
 def describe_nodes(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     picture: lineage_pictures.LineagePicture,
     state: Mapping[str, Any],
     rows: Sequence[Row],
@@ -43,7 +41,7 @@ def describe_nodes(
         flow, row = flows.get(node.name), last.get((node.name, node.layer))
         waits = flow is not None and bool(flow["deliveries"] or flow["versions"])
         failed = row is not None and row["state"] == FAILED
-        count = _describe_table_size(settings, graph, node)
+        count = _describe_table_size(lake, node)
         work = "failed" if failed else "waits" if waits else _describe_last_work(row)
         found.append({
             "name": node.name,
@@ -51,16 +49,16 @@ def describe_nodes(
             "y": node.y,
             "colour": colours.get(node.layer, OTHER_COLOUR),
             "shown": node.name if len(node.name) <= _LETTERS else f"{node.name[: _LETTERS - 1]}…",
-            "below": [f"{count}{', ' if work else ''}{work}", _describe_age(settings, graph, node.name, at, node.name in late)],
+            "below": [f"{count}{', ' if work else ''}{work}", _describe_age(lake, node.name, at, node.name in late)],
             "mood": "bad" if failed else "late" if waits or node.name in late else "",
             "about": f"{node.name} ({node.kind}{', ' if node.layer else ''}{node.layer}): {count}. {(row or {}).get('recomputed') or ''}",
         })
     return found
 
 
-def describe_panels(settings: Settings, graph: Graph, picture: lineage_pictures.LineagePicture) -> list[dict[str, Any]]:
+def describe_panels(lake: PipelineLake, picture: lineage_pictures.LineagePicture) -> list[dict[str, Any]]:
     """What a click on each table shows: what it reads and what reads it, its columns with where these come from, its last versions."""
-    known = read_column_lineage(graph.records(settings))
+    known = read_column_lineage(lake.records)
     found = []
     for node in picture.nodes.values():
         traced = known.get(node.name)
@@ -72,13 +70,13 @@ def describe_panels(settings: Settings, graph: Graph, picture: lineage_pictures.
             "reads": [start for start, end in picture.edges if end == node.name],
             "read_by": [end for start, end in picture.edges if start == node.name],
             "picture": draw_column_lineage(known, traced) if traced else None,
-            "versions": _list_last_versions(settings, graph, node.name),
+            "versions": _list_last_versions(lake, node.name),
         })
     return found
 
 
-def _list_last_versions(settings: Settings, graph: Graph, name: str) -> list[dict[str, Any]]:
-    if name not in graph.stored or not is_delta_table(path := graph.location(settings, name)):
+def _list_last_versions(lake: PipelineLake, name: str) -> list[dict[str, Any]]:
+    if name not in lake.graph.stored or not is_delta_table(path := lake.path(name)):
         return []
     names = ("version", "operation", "writer")
     return [
@@ -87,20 +85,20 @@ def _list_last_versions(settings: Settings, graph: Graph, name: str) -> list[dic
     ]
 
 
-def _describe_table_size(settings: Settings, graph: Graph, node: lineage_pictures.LineageNode) -> str:
-    if node.name not in graph.stored:
+def _describe_table_size(lake: PipelineLake, node: lineage_pictures.LineageNode) -> str:
+    if node.name not in lake.graph.stored:
         return "computed when read"
-    if (table := graph.table_of(node.name)) != node.name:
+    if (table := lake.graph.table_of(node.name)) != node.name:
         return f"into {table}"
-    state = log.read_table_state(graph.location(settings, node.name))
+    state = log.read_table_state(lake.path(node.name))
     return "no table yet" if state is None else "rows not known" if state.rows is None else count_noun(state.rows, "row")
 
 
-def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, late: bool) -> str:
+def _describe_age(lake: PipelineLake, name: str, at: datetime, late: bool) -> str:
     """The age of a table's latest data, and whether it is more than the target."""
-    if name not in graph.stored or graph.table_of(name) != name:
+    if name not in lake.graph.stored or lake.graph.table_of(name) != name:
         return ""
-    changed = commit_history.find_last_data_change(graph.location(settings, name))
+    changed = commit_history.find_last_data_change(lake.path(name))
     if changed is None:
         return ""
     return f"data {format_seconds((at - changed).total_seconds())} old{', late' if late else ''}"

@@ -87,12 +87,12 @@ def _read_freshness(books: PipelineBooks) -> list[dict[str, Any]]:
             "late": found.late,
             "checked_at": format_instant(found.checked_at),
         }
-        for found in timeliness.measure_freshness(books.settings, books.graph)
+        for found in timeliness.measure_freshness(books)
     ]
 
 
 def _find_stale_tables(books: PipelineBooks) -> list[dict[str, Any]]:
-    found = {name: stale.find_stale_intervals(books.settings, books.graph, table) for name, table in books.graph.tables.items()}
+    found = {name: stale.find_stale_intervals(books, table) for name, table in books.graph.tables.items()}
     return [
         {
             "table": name,
@@ -124,14 +124,14 @@ def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
             "its runs": gap.why,
             "command": gap.command(books.records.pipeline),
         }
-        for gap in timeliness.find_schedule_gaps(books.settings, books.graph)
+        for gap in timeliness.find_schedule_gaps(books)
     ]
 
 
 def _reconcile_records(books: PipelineBooks) -> list[dict[str, Any]]:
     return [
         {**asdict(account), "landed": account.landed, "adds_up": account.adds_up}
-        for account in reconciliation.reconcile_deliveries(books.settings, books.graph)
+        for account in reconciliation.reconcile_deliveries(books)
     ]
 
 

@@ -11,7 +11,6 @@ import typer
 from sluice.cli.name_lookup import select_pipelines, split_table_name
 from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
 from sluice.cli.repair.confirming import confirm_repair
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
@@ -20,6 +19,7 @@ from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.printable import count_noun, format_size
 from sluice.record_states import WAITING
 from sluice.runs.lease import lock
@@ -41,7 +41,7 @@ def show_checkpoints(
     rows = [
         row
         for found in select_pipelines(settings, pipeline or None)
-        for row in _load_flow_checkpoints(settings, load_declaration_graph(settings, found), table)
+        for row in _load_flow_checkpoints(load_pipeline_lake(settings, found), table)
     ]
     if as_json:
         print_json({"checkpoints": rows})
@@ -62,7 +62,7 @@ def reset_checkpoint(
     books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
     declared = books.graph[table]
     _refuse_stateful_stream(pipeline, declared)
-    flow, folder = books.checkpoints(declared)
+    flow, folder = books.flow_checkpoints(declared)
     memory = read_flow_memory(folder, flow)
     if memory is None:
         _print_reset_outcome(
@@ -89,13 +89,13 @@ def _refuse_stateful_stream(pipeline: str, declared: Source | Dataset[Any]) -> N
         )
 
 
-def _load_flow_checkpoints(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
-    books = PipelineBooks(settings, graph)
-    wanted = [graph[table]] if table else list(graph)
+def _load_flow_checkpoints(lake: PipelineLake, table: str) -> list[dict[str, Any]]:
+    books = PipelineBooks(lake.settings, lake.graph)
+    wanted = [lake.graph[table]] if table else list(lake.graph)
     now = datetime.now(UTC)
     rows = []
     for declared in wanted:
-        flow, folder = books.checkpoints(declared)
+        flow, folder = books.flow_checkpoints(declared)
         row: dict[str, Any] = {"pipeline": books.records.pipeline, "table": declared.name, "flow": flow}
         try:
             progress = positions.read_flow_progress(folder, flow)

@@ -10,8 +10,8 @@ import typer
 from sluice.cli.name_lookup import resolve_table_name
 from sluice.cli.printing import AsJson, LeaseWait, Limit, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.tables.read import query_delta_table
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.pipeline_records import QUARANTINE, QUARANTINED_RECORD, PipelineRecords, name_quarantine, name_quarantined_table
 from sluice.printable import count_noun
 from sluice.runs import run_ledger
@@ -108,9 +108,9 @@ def replay_quarantined_rows(
 ) -> None:
     """Check rows and files again by today's declaration. Those that fit go to their table, once; the rest stays in quarantine."""
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     report = quarantine_run.run_quarantine_replay(
-        settings, graph, quarantine_run.parse_quarantine_selection(graph, ids or [], all_of), wait
+        lake, quarantine_run.parse_quarantine_selection(lake.graph, ids or [], all_of), wait
     )
     _print_readmission_report(pipeline, report, as_json)
 
@@ -127,9 +127,9 @@ def discard_quarantined_rows(
     if not reason.strip():
         raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     report = quarantine_run.run_quarantine_discard(
-        settings, graph, quarantine_run.parse_quarantine_selection(graph, ids or []), reason, wait
+        lake, quarantine_run.parse_quarantine_selection(lake.graph, ids or []), reason, wait
     )
     _print_readmission_report(pipeline, report, as_json)
 

@@ -9,8 +9,8 @@ import typer
 from sluice.cli.name_lookup import split_table_name
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.cli.repair.confirming import confirm_repair
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.own_records import SET_ASIDE, name_own_record
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun, match_number
@@ -30,8 +30,8 @@ def repair(
 ) -> None:
     """Repair damaged logs: set aside a log's damaged files, and let the flows that write or read the table start anew."""
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
-    found = lost_commits.find_log_repairs(settings, graph, table)
+    lake = load_pipeline_lake(settings, pipeline)
+    found = lost_commits.find_log_repairs(lake, table)
     if as_json and not (found and yes):
         print_json({"pipeline": pipeline, "repaired": False, "tables": [_log_repair_as_object(one) for one in found]})
         return
@@ -44,9 +44,9 @@ def repair(
     able = [one for one in found if not one.refused]
     if able:
         confirm_repair(f"Repairing logs of '{pipeline}'", "Repair?", yes)
-        with lock.hold_lease_without_spark(graph.records(settings), "repair", "Repair when it has ended."):
+        with lock.hold_lease_without_spark(lake.graph.records(settings), "repair", "Repair when it has ended."):
             for one in able:
-                lost_commits.repair_table_log(settings, graph, one)
+                lost_commits.repair_table_log(lake, one)
     if as_json:
         print_json({"pipeline": pipeline, "repaired": bool(able), "tables": [_log_repair_as_object(one) for one in found]})
     refused = [one.refused for one in found if one.refused]
@@ -112,8 +112,8 @@ def restore(
     """Bring a table back to a version, without people erased since. Tables that read it follow in the next run."""
     settings = Settings.current()
     pipeline, table = split_table_name(settings, name)
-    graph = load_declaration_graph(settings, pipeline)
-    report = restoring.run_table_restore(settings, graph, table, to, wait)
+    lake = load_pipeline_lake(settings, pipeline)
+    report = restoring.run_table_restore(lake, table, to, wait)
     if as_json:
         print_json(report)
         return
@@ -129,7 +129,7 @@ def restore(
     )
     escaping_console().print(f"{counts}{left}.", soft_wrap=True)
     escaping_console().print(
-        f"{restoring.describe_restore_effects(graph[table])}All of it: sluice run {pipeline} --mode refresh --table {table}.\n"  # type: ignore[arg-type]
+        f"{restoring.describe_restore_effects(lake.graph[table])}All of it: sluice run {pipeline} --mode refresh --table {table}.\n"  # type: ignore[arg-type]
         f"What reads it follows in the next run: sluice run {pipeline}",
         soft_wrap=True,
     )

@@ -17,12 +17,13 @@ from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.running.run import MODE_HELP, OPTION_NAMES
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import check_delivery_maker, load_declaration_graph
+from sluice.declare.assembly.loading import check_delivery_maker
 from sluice.declare.interval import Interval
 from sluice.erasure import prevention
 from sluice.errors import SluiceError, UsageError
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.printable import format_size
 from sluice.run_modes import INCREMENT, REFRESH, REPLAY, check_run_mode
 from sluice.runs.planning import plan as plans
@@ -45,13 +46,13 @@ def plan(
 ) -> None:
     """Say what a run would do. With --from and --to a backfill, with --mode refresh --table a refresh. Starts no Spark."""
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     interval = _parse_backfill_interval(start, end)
     chosen = mode or (REPLAY.name if interval else INCREMENT.name)
     check_run_mode(chosen, (start, end), table or (), OPTION_NAMES)
-    found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
-    open_ones = timeliness.find_schedule_gaps(settings, graph)
-    requests = request_states.count_waiting_requests(graph.records(settings))
+    found = plans.plan_run(lake, chosen, interval, tuple(table or ()))
+    open_ones = timeliness.find_schedule_gaps(lake)
+    requests = request_states.count_waiting_requests(lake.graph.records(settings))
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return
@@ -187,22 +188,22 @@ def check(
 ) -> None:
     """Find mistakes in declarations, all at once, before anything runs. Exit code 2 if there are any."""
     settings = Settings.current()
-    graphs: dict[str, Graph] = {}
+    lakes: dict[str, PipelineLake] = {}
     mistakes: list[str] = []
     names = select_pipelines(settings, pipeline)
     for name in names:
         try:
-            graphs[name] = load_declaration_graph(settings, name)
-            check_delivery_maker(graphs[name].pipeline)
+            lakes[name] = load_pipeline_lake(settings, name)
+            check_delivery_maker(lakes[name].graph.pipeline)
         except SluiceError as error:
             mistakes += str(error).splitlines()
-    found = _examine_plans(settings, graphs) if plans and graphs else []
+    found = _examine_plans(settings, lakes) if plans and lakes else []
     mistakes += [mistake for plan in found for mistake in plan["mistakes"]]
     wrong = {plan["pipeline"] for plan in found if plan["mistakes"]}
-    unsafe = {name: prevention.inspect_lake_logs(settings, graph) for name, graph in graphs.items()} if tables else {}
+    unsafe = {name: prevention.inspect_lake_logs(lake) for name, lake in lakes.items()} if tables else {}
     mistakes += [f"{name}: {finding}" for name, findings in unsafe.items() for finding in findings]
     wrong |= {name for name, findings in unsafe.items() if findings}
-    rows = [_count_declarations(name, graphs.get(name), name not in wrong) for name in names]
+    rows = [_count_declarations(name, lakes[name].graph if name in lakes else None, name not in wrong) for name in names]
     _print_check_results(rows, found, mistakes, as_json)
     if mistakes:
         raise typer.Exit(2)
@@ -222,12 +223,12 @@ def _count_declarations(name: str, graph: Graph | None, fits: bool) -> dict[str,
     return {"pipeline": name, **counts, "ok": fits}
 
 
-def _examine_plans(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
+def _examine_plans(settings: Settings, lakes: dict[str, PipelineLake]) -> list[dict[str, Any]]:
     from sluice.runs.planning import transforms as plans
     from sluice.session import start_spark_session
 
     session = start_spark_session(settings, "sluice check").newSession()
-    return [{"pipeline": name, **vars(plans.examine_transforms(session, settings, graph))} for name, graph in graphs.items()]
+    return [{"pipeline": name, **vars(plans.examine_transforms(session, lake))} for name, lake in lakes.items()]
 
 
 def _print_check_results(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: list[str], as_json: bool) -> None:

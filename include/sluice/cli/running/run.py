@@ -25,6 +25,7 @@ from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_consol
 from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import find_stage_of_pipeline, list_stage_names
 from sluice.printable import count_noun
@@ -75,16 +76,15 @@ def run(
     interval = Interval.of(start, end) if start and end else None
     looks = parse_trigger(when, keep_running)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job, named_tables
 
-    graph = load_declaration_graph(settings, pipeline)
-    wanted = [stage] if stage else list_stage_names(graph.pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
+    wanted = [stage] if stage else list_stage_names(lake.graph.pipeline)
     for name in wanted:
-        find_stage_of_pipeline(graph.pipeline, name)
-    named_tables.check_tables_of_mode(graph, mode, table or ())
+        find_stage_of_pipeline(lake.graph.pipeline, name)
+    named_tables.check_tables_of_mode(lake.graph, mode, table or ())
     if looks.every is not None:
-        check_keep_running_options(graph, stage, chosen)
+        check_keep_running_options(lake.graph, stage, chosen)
     asked = job.JobRequest(pipeline, "", mode, wait=wait, interval=interval, options=StageOptions(tuple(table or ())))
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
@@ -92,7 +92,7 @@ def run(
         return
     with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run", long_lived=looks.every is not None):
         if looks.every is not None:
-            keep_running_and_report(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
+            keep_running_and_report(lake, replace(asked, stage=stage or ""), looks.every, as_json)
         else:
             _run_once(settings, wanted, asked, as_json)
 
@@ -176,7 +176,7 @@ def check_keep_running_options(graph: Graph, stage: str | None, mode: RunMode) -
         raise UsageError(f"Stage '{stage}' is not kept running; layers are: {', '.join(layers)}.")
 
 
-def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequest, every: float, as_json: bool) -> None:
+def keep_running_and_report(lake: PipelineLake, asked: job.JobRequest, every: float, as_json: bool) -> None:
     """Keep a pipeline running until somebody asks it to stop. Raises SluiceError as `keep` does."""
     from sluice.runs.keep_running import keeping
 
@@ -190,9 +190,9 @@ def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequ
         if as_json:
             print_json({**vars(round_), "at": datetime.now(UTC).isoformat(timespec="seconds")})
         else:
-            _print_round(round_, graph.pipeline.layer_names[0])
+            _print_round(round_, lake.graph.pipeline.layer_names[0])
 
-    did = keeping.run_until_stopped(settings, graph, asked, every, heard, begun)
+    did = keeping.run_until_stopped(lake, asked, every, heard, begun)
     if as_json:
         print_json({"pipeline": asked.pipeline, "run": asked.run, "stopped": True, "rounds": did})
     else:

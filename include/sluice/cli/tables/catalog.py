@@ -8,8 +8,8 @@ import typer
 
 from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.settings import Settings
 
 
@@ -34,11 +34,11 @@ def catalog(
     if settings.catalog is None:
         raise UsageError("No catalog is set, so that tables have no names in one. Set SLUICE_CATALOG=thrift://HOST:9083")
     for name in select_pipelines(settings, pipeline):
-        graph = load_declaration_graph(settings, name)
-        clones.refuse_in_clone(graph.records(settings), "The names are those of that lake.")
-        plan = plan_catalog_names(settings, graph)
+        lake = load_pipeline_lake(settings, name)
+        clones.refuse_in_clone(lake.graph.records(settings), "The names are those of that lake.")
+        plan = plan_catalog_names(lake)
         try:
-            outcomes = register_pipeline(settings, graph, _start_session_for_views(settings, bool(plan.views)), take_over, plan)
+            outcomes = register_pipeline(lake, _start_session_for_views(settings, bool(plan.views)), take_over, plan)
         except CatalogFailed as error:
             raise SluiceError(f"The catalog {settings.catalog} does not take names: {error}") from None
         rows += [{"name": f"{name}.{one.name}", "state": one.state, "why": one.why} for one in outcomes]

@@ -17,6 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases, versions
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.lake.releases import Release
 from sluice.locations import locate, locate_given
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, name_quarantined_table
@@ -45,8 +46,8 @@ def clone(
 ) -> None:
     """Clone a pipeline's tables into another lake, by default without personal data. Keys become random stand-ins that still join."""
     settings = Settings.current()
-    graph = load_declaration_graph(settings, pipeline)
-    report, made = cloning.clone_tables(settings, graph, to, SHALLOW if shallow else COPY, table or (), wait)
+    lake = load_pipeline_lake(settings, pipeline)
+    report, made = cloning.clone_tables(lake, to, SHALLOW if shallow else COPY, table or (), wait)
     if as_json:
         print_json({**report, "clone": made})
         return
@@ -206,7 +207,7 @@ def make_release(
     from sluice.runs.copies import releasing
 
     settings = Settings.current()
-    made = releasing.release_tables(settings, load_declaration_graph(settings, pipeline), table, wait)
+    made = releasing.release_tables(load_pipeline_lake(settings, pipeline), table, wait)
     if as_json:
         print_json(_release_as_json(made))
         return

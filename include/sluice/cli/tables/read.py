@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.name_lookup import find_computed_view_graph, load_graph_if_readable, resolve_table_name
+from sluice.cli.name_lookup import find_computed_view_lake, load_lake_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake.arrow_to_python import collect_rows_with_texts, list_rows_with_texts
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, list_pipeline_records, name_quarantined_table
 from sluice.runs import run_ledger
-from sluice.settings import Settings
+from sluice.settings import Settings, list_pipeline_names
 
 
 def sql(
@@ -40,12 +41,12 @@ def sql(
     tables = {name: path for records in every for name, path in _find_table_paths(records).items()}
     named = {name.lower().partition(".")[0] for name in query.relations}
     wanted = [records for records in every if query.lists or records.pipeline in named]
-    graphs = [graph for records in wanted if (graph := load_graph_if_readable(records)) is not None]
-    views = [f"{graph.pipeline.name}.{view}" for graph in graphs for view in graph.computed]
+    lakes = [lake for records in wanted if (lake := load_lake_if_readable(settings, records.pipeline)) is not None]
+    views = [f"{lake.graph.pipeline.name}.{view}" for lake in lakes for view in lake.graph.computed]
     reads = check_query_relations(query, [*tables, *views])
     register.register_tables(session, {name: path for name, path in tables.items() if name in reads}, as_of)
-    for graph in graphs:
-        register.register_computed_views(session, settings, graph, reads, as_of, query.lists)
+    for lake in lakes:
+        register.register_computed_views(session, lake, reads, as_of, query.lists)
     frame = analyse_query(session, query, reads)
     _print_query_result(frame.columns, collect_rows_with_texts(frame.limit(limit + 1)), limit, as_json)
 
@@ -71,8 +72,8 @@ def show(
 ) -> None:
     """Show some rows of a table (no Spark) or of a @view (starts Spark)."""
     settings = Settings.current()
-    if (found := find_computed_view_graph(settings, name)) is not None:
-        _print_view_rows(settings, name, found, limit, as_json)
+    if (found := find_computed_view_lake(settings, name)) is not None:
+        _print_view_rows(found, name, limit, as_json)
         return
     _, wanted, path = resolve_table_name(settings, name)
     columns = select_printable_columns(open_table_snapshot(path).column_names, wanted)
@@ -81,12 +82,12 @@ def show(
     _print_table_rows(name, columns, rows, as_json, f"Table '{name}' is empty.")
 
 
-def _print_view_rows(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
+def _print_view_rows(lake: PipelineLake, name: str, limit: int, as_json: bool) -> None:
     from sluice.lake import register
     from sluice.session import start_spark_session
 
     own = name.partition(".")[2]
-    frame = register.compute_view_frames(start_spark_session(settings, "sluice show").newSession(), settings, graph, [own])[own]
+    frame = register.compute_view_frames(start_spark_session(lake.settings, "sluice show").newSession(), lake, [own])[own]
     _print_table_rows(
         name, frame.columns, collect_rows_with_texts(frame.limit(limit)), as_json, f"View '{name}' has no rows now."
     )
@@ -123,12 +124,8 @@ def query_as_role(
 
     Raises UsageError for an unknown role, for a query of anything but the role's views, and for earlier versions, which hold erased people.
     """
-    graphs = {
-        records.pipeline: graph
-        for records in list_pipeline_records(settings)
-        if (graph := load_graph_if_readable(records)) is not None
-    }
-    views = list_role_views(graphs, role)
+    lakes = [lake for name in list_pipeline_names(settings) if (lake := load_lake_if_readable(settings, name)) is not None]
+    views = list_role_views([lake.graph for lake in lakes], role)
     if as_of is not None:
         raise UsageError("A role reads only current versions: leave out --as-of or --role.")
     from sluice.lake import register
@@ -138,19 +135,19 @@ def query_as_role(
     session = start_spark_session(settings, "sluice sql").newSession()
     query = parse_allowed_query(session, text)
     reads = check_query_relations(query, views, role)
-    for graph in graphs.values():
-        register.register_computed_views(session, settings, graph, reads)
+    for lake in lakes:
+        register.register_computed_views(session, lake, reads)
     frame = analyse_query(session, query, reads)
     return frame.columns, collect_rows_with_texts(frame.limit(limit + 1))
 
 
-def list_role_views(graphs: dict[str, Graph], role: str) -> list[str]:
+def list_role_views(graphs: Sequence[Graph], role: str) -> list[str]:
     """The views of a role, as <pipeline>.<view>. Raises UsageError for one that no pipeline names."""
-    known = {name for graph in graphs.values() for name in graph.pipeline.roles}
+    known = {name for graph in graphs for name in graph.pipeline.roles}
     if role not in known:
         raise UsageError(
             f"No pipeline names a role '{role}'.{nearest_name_hint(role, known)} Roles are named in Pipeline(roles=...)."
         )
     return [
-        f"{name}.{view}" for name, graph in graphs.items() for view, declared in graph.computed.items() if declared.role == role
+        f"{graph.pipeline.name}.{view}" for graph in graphs for view, declared in graph.computed.items() if declared.role == role
     ]

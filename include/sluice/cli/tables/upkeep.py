@@ -10,11 +10,10 @@ import typer
 
 from sluice import delta_log
 from sluice.cli.printing import AsJson, LeaseWait, TableOrPipeline, print_json, print_rows, print_run_report
-from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake.file_overlap import describe_question_costs
 from sluice.lake.layout import measure_asked_questions
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
 from sluice.runs.planning.plan import decide_table_layouts
@@ -33,17 +32,17 @@ def optimize(
     """Say whether tables' files are worth a rewrite, and why. Every run rewrites those that are. With --now, rewrite one table's files."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
-    graph = load_declaration_graph(settings, pipeline)
+    lake = load_pipeline_lake(settings, pipeline)
     if table:
-        graph[table]  # raises where there is none
+        lake.graph[table]  # raises where there is none
     if not now:
-        decisions = decide_table_layouts(PipelineBooks(settings, graph))
+        decisions = decide_table_layouts(PipelineBooks(settings, lake.graph))
         rows: list[dict[str, Any]] = [
             {
                 "table": one,
                 "needed": "yes" if decision.needed else "no",
                 "why": decision.why,
-                "questions": _describe_questions(graph.location(settings, one), graph.find_asked_columns(one)),
+                "questions": _describe_questions(lake.graph.location(settings, one), lake.graph.find_asked_columns(one)),
             }
             for one, decision in decisions.items()
             if table in ("", one)
@@ -57,15 +56,15 @@ def optimize(
         return
     if not table:
         raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
-    if graph.table_of(table) != table or not delta_log.is_delta_table(graph.location(settings, table)):
+    if lake.graph.table_of(table) != table or not delta_log.is_delta_table(lake.graph.location(settings, table)):
         raise UsageError(f"'{name}' has no table of its own yet.")
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import job
     from sluice.runs.execution import clones, upkeep
 
-    clones.check_stage_in_clone(settings, graph, OPTIMIZE.name)
+    clones.check_stage_in_clone(lake, OPTIMIZE.name)
     request = job.JobRequest(pipeline, OPTIMIZE.name, wait=wait)
-    report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_tables_now(workspace, [table]))
+    report = job.run_under_lease(lake, request, lambda workspace: upkeep.optimize_tables_now(workspace, [table]))
     print_run_report(report, as_json)
 
 
@@ -83,8 +82,8 @@ def vacuum(
     """Remove the files that no version within a table's retention needs, if that is worth it. Every run does it."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
-    graph = load_declaration_graph(settings, pipeline)
-    rows = describe_table_vacuums(settings, graph)
+    lake = load_pipeline_lake(settings, pipeline)
+    rows = describe_table_vacuums(lake)
     tables = [row["table"] for row in rows]
     if table and table not in tables:
         raise UsageError(f"'{pipeline}' has no table '{table}' yet.{nearest_name_hint(table, tables)}")
@@ -100,11 +99,10 @@ def vacuum(
     from sluice.runs import job
     from sluice.runs.execution import clones, upkeep
 
-    clones.check_stage_in_clone(settings, graph, VACUUM.name)
+    clones.check_stage_in_clone(lake, VACUUM.name)
     request = job.JobRequest(pipeline, VACUUM.name, wait=wait)
     report = job.run_under_lease(
-        settings,
-        graph,
+        lake,
         request,
         lambda workspace: (
             upkeep.vacuum_named_table(workspace, table) if table else upkeep.run_vacuum_stage(workspace, VACUUM.name, SCHEDULED)
@@ -113,12 +111,12 @@ def vacuum(
     print_run_report(report, as_json)
 
 
-def describe_table_vacuums(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
+def describe_table_vacuums(lake: PipelineLake) -> list[dict[str, Any]]:
     """For each existing table, what VACUUM would remove now, and why or why not. files: how many outlived the retention."""
     now = datetime.now(UTC)
-    holding = removals.find_holding_flows(settings, graph, now)
+    holding = removals.find_holding_flows(lake, now)
     found = []
-    for table, decision in removals.decide_all_vacuums(settings, graph, now).items():
+    for table, decision in removals.decide_all_vacuums(lake, now).items():
         held = [str(one) for one in holding.get(table, ())] if decision.needed else []
         found.append({
             "table": table,

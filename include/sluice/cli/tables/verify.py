@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sluice.cli.printing import AsJson, LeaseWait, OnlyTables, PipelineName, print_json, print_rows
+from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings, require_known_pipeline
 
@@ -25,15 +26,14 @@ def verify(
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job
     from sluice.runs.execution import clones, verifying
     from sluice.verification.verify import check_verifiable_table
 
-    graph = load_declaration_graph(settings, pipeline)
-    clones.check_stage_in_clone(settings, graph, VERIFY.name)
+    lake = load_pipeline_lake(settings, pipeline)
+    clones.check_stage_in_clone(lake, VERIFY.name)
     for name in table or ():
-        check_verifiable_table(graph, name)
+        check_verifiable_table(lake.graph, name)
     findings: list[VerificationFinding] = []
 
     def compare(workspace: Any) -> Any:
@@ -41,7 +41,7 @@ def verify(
 
     try:
         # Under the lease, like every run, so that nothing changes while it reads one table after the other.
-        job.run_under_lease(settings, graph, job.JobRequest(pipeline, VERIFY.name, wait=wait), compare)
+        job.run_under_lease(lake, job.JobRequest(pipeline, VERIFY.name, wait=wait), compare)
     finally:
         _print_findings(pipeline, findings, as_json)
 

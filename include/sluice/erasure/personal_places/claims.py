@@ -8,28 +8,25 @@ import re
 import time
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.place import Claim
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import releases
-from sluice.lake.pipeline_paths import PipelinePaths
-from sluice.lake.workspace import list_record_tables
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import CHECKPOINTS, OWN_FOLDER, OWN_RECORDS
 from sluice.root_folders import LANDING, RELEASED, TABLE_ROOTS
-from sluice.settings import Settings
 
 _ROOTS_OF_TABLES = frozenset(one.name for one in TABLE_ROOTS)
 _CLAIMED_AS_A_WHOLE = frozenset(one.name for one in OWN_RECORDS if not one.by_table)
 """The names of Sluice's own records whose entries no declaration claims one by one."""
 
 
-def claim_tables(settings: Settings, graph: Graph) -> Claim:
+def claim_tables(lake: PipelineLake) -> Claim:
     """Claims declared tables, quarantines and late tables that exist."""
-    paths = list_record_tables(graph, PipelinePaths(graph.records(settings), graph), settings).values()
+    paths = lake.record_tables().values()
     known = {_normalise_location(path) for path in paths if delta_log.is_delta_table(path)}
     return lambda root, path: root in _ROOTS_OF_TABLES and _normalise_location(str(path)) in known
 
@@ -40,21 +37,21 @@ def _normalise_location(path: str) -> Location:
     return locate(os.path.normpath(path)) if is_on_disk(location) else location
 
 
-def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
+def claim_checkpoints(lake: PipelineLake) -> Claim:
     """Claims the checkpoint folders of declared flows."""
-    flows = {graph.flow_name(one) for one in graph}
+    flows = {lake.graph.flow_name(one) for one in lake.graph}
     return lambda root, path: root in _ROOTS_OF_TABLES and path.parent.name == CHECKPOINTS.name and path.name in flows
 
 
-def claim_own_records(_: Settings, __: Graph) -> Claim:
+def claim_own_records(_: PipelineLake) -> Claim:
     """Claims Sluice's own records by their names in `_sluice`."""
     return lambda root, path: root in _ROOTS_OF_TABLES and path.parent.name == OWN_FOLDER and path.name in _CLAIMED_AS_A_WHOLE
 
 
-def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
+def claim_landed_files(lake: PipelineLake) -> Claim:
     """Claims landed and archived files that a source takes, whatever their state, and the folders above them."""
-    landing = graph.records(settings).landing
-    sources = [one for one in graph.sources.values() if one.kind.in_files]
+    landing = lake.records.landing
+    sources = [one for one in lake.graph.sources.values() if one.kind.in_files]
     folders = {one.name: [_normalise_location(str(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
     def claims(root: str, path: Location) -> bool:
@@ -68,9 +65,9 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     return claims
 
 
-def claim_releases(settings: Settings, graph: Graph) -> Claim:
+def claim_releases(lake: PipelineLake) -> Claim:
     """Claims releases, and in each of them the tables that its own list names."""
-    records = graph.records(settings)
+    records = lake.records
     folder = releases.releases_folder(records)
     named = {one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(records)}
 

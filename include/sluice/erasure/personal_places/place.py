@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sluice.declare.assembly.graph import Graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location
 from sluice.named_functions import NamedFunction
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from residue import Hit
@@ -123,6 +122,6 @@ class PersonalPlace:
     description: str
     erase: NamedFunction[[ErasureStep], None] | None = None
     controls: tuple[ControlStore, ...] = ()
-    claims: Callable[[Settings, Graph], Claim] | None = None
-    exceptions: Callable[[Settings, Graph], Iterable[CertificateException]] | None = None
+    claims: Callable[[PipelineLake], Claim] | None = None
+    exceptions: Callable[[PipelineLake], Iterable[CertificateException]] | None = None
     counts_rows: bool = False

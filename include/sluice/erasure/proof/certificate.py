@@ -15,7 +15,6 @@ from typing import Any
 
 from residue import ScanResult, opening
 from sluice import __version__
-from sluice.declare.assembly.graph import Graph
 from sluice.erasure import canary, request_events, request_record, requests, vault
 from sluice.erasure.proof import checking, search_scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import (
@@ -32,8 +31,8 @@ from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings
 
 __all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "CertificatesNotIssued", "issue_certificates", "read_certificates"]
 FORMAT = signatures.FIRST_SIGNED
@@ -51,21 +50,21 @@ class CertificatesNotIssued(SluiceError):
         self.made, self.errors = made, errors
 
 
-def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
+def issue_certificates(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
     """Scans once for the people of all these requests, writes the next certificate of each, and puts each request into the state it shows.
 
     Returns the certificates by request. Raises CertificatesNotIssued, with those that could be issued, if others could not; and
     UsageError, before any is issued, if the vault no longer has the identifiers of one.
     """
-    records = graph.records(settings)
-    found = _gather_evidence(records, graph, asked)
+    records = lake.records
+    found = _gather_evidence(lake, asked)
     made: dict[str, Certificate] = {}
     errors: dict[str, SluiceError] = {}
     last = read_latest_certificate(records)
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issue_certificate(records, graph, request, found.about_request(request), last)
+                last = made[request.request] = _issue_certificate(lake, request, found.about_request(request), last)
             except SluiceError as error:  # of one request; the others still get their certificates
                 errors[request.request] = error
                 last = read_latest_certificate(records)  # the certificate may have been written before the error
@@ -77,11 +76,11 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
 
 
 def _issue_certificate(
-    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> Certificate:
     """Issues one certificate. last: the end of the chain."""
-    made = write_certificate(records, request.request, _build_certificate_record(records, graph, request, found, last), last)
-    _advance_certified_request(records, request, made)
+    made = write_certificate(lake.records, request.request, _build_certificate_record(lake, request, found, last), last)
+    _advance_certified_request(lake.records, request, made)
     return made
 
 
@@ -116,20 +115,20 @@ def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict
 
 
 def _build_certificate_record(
-    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> dict[str, Any]:
     result = found.result
-    control = _judge_control(records, request, found)
+    control = _judge_control(lake.records, request, found)
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hash_path)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and not request.certified_at:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
-        vault.extend_vault_entry(records, request.request, datetime.now(UTC) + request_events.KEPT_AFTER)
+        vault.extend_vault_entry(lake.records, request.request, datetime.now(UTC) + request_events.KEPT_AFTER)
     return {
         "format": FORMAT,
         "number": last.record["number"] + 1 if last else 1,
         "previous": last.record["hash"] if last else None,
-        "pipeline": records.pipeline,
+        "pipeline": lake.records.pipeline,
         "request": request.request,
         "received_at": request.received_at,
         "due_at": request.due_at,
@@ -148,7 +147,7 @@ def _build_certificate_record(
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
         "undeclared": [{"root": one.root, "path": found.hash_path(one.path)} for one in found.undeclared],
-        "exceptions": _list_certificate_exceptions(records, graph, request, found),
+        "exceptions": _list_certificate_exceptions(lake, request, found),
         "sluice": __version__,
         "scanner": checking.hash_scanner_source(),
         "policy": found.policy,
@@ -156,10 +155,8 @@ def _build_certificate_record(
     }
 
 
-def _list_certificate_exceptions(
-    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence
-) -> list[dict[str, Any]]:
-    expires, shared = vault.read_vault_expiry(records, request.request), found.shared[request.request]
+def _list_certificate_exceptions(lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence) -> list[dict[str, Any]]:
+    expires, shared = vault.read_vault_expiry(lake.records, request.request), found.shared[request.request]
     told: list[dict[str, Any]] = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if shared:
         told.append({
@@ -168,7 +165,7 @@ def _list_certificate_exceptions(
         })
     for path in found.acknowledged:
         told.append({"what": f"'{path}', which is no table of the pipeline but is listed in also_here", "until": None})
-    return [*told, *search_scope.list_unreachable_places(records.settings, graph)]
+    return [*told, *search_scope.list_unreachable_places(lake)]
 
 
 def _advance_certified_request(records: PipelineRecords, request: ErasureRequest, made: Certificate) -> None:
@@ -210,34 +207,30 @@ class ErasureEvidence:
         return replace(self, rows=rows, result=result)
 
 
-def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
+def _gather_evidence(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
     """Scans, and queries the tables, for the people of these requests at once.
 
     Raises UsageError if the vault no longer has the identifiers of one, and SluiceError if the lake is not on this machine.
     """
-    settings = records.settings
-    wanted = sought.collect_sought_needles(settings, graph, asked)
+    wanted = sought.collect_sought_needles(lake, asked)
     return ErasureEvidence(
-        rows=sought.query_sought_rows(settings, graph, wanted),
-        result=sought.scan_all_roots(settings, graph, wanted),
+        rows=sought.query_sought_rows(lake, wanted),
+        result=sought.scan_all_roots(lake, wanted),
         shared=wanted.shared,
-        witnessed=canary.scan_fresh_canary(records),
-        undeclared=search_scope.find_undeclared_paths(settings, graph),
-        acknowledged=search_scope.find_acknowledged_paths(settings, graph),
-        tables={
-            name: log.latest_table_version(path)
-            for name, path in sorted(search_scope.find_searched_tables(settings, graph).items())
-        },
-        policy=_hash_policy(settings, graph),
-        hash_path=stamps.make_path_hasher(records),
+        witnessed=canary.scan_fresh_canary(lake.records),
+        undeclared=search_scope.find_undeclared_paths(lake),
+        acknowledged=search_scope.find_acknowledged_paths(lake),
+        tables={name: log.latest_table_version(path) for name, path in sorted(search_scope.find_searched_tables(lake).items())},
+        policy=_hash_policy(lake),
+        hash_path=stamps.make_path_hasher(lake.records),
     )
 
 
-def _hash_policy(settings: Settings, graph: Graph) -> str:
+def _hash_policy(lake: PipelineLake) -> str:
     """A hash that shows whether the relevant declarations have changed: whose rows are where, and how long files are kept."""
     told = {
-        "columns": {domain: sorted(names) for domain, names in domain_columns.columns_by_domain(settings, graph).items()},
-        "subjects": {one.name: one.subject for one in graph if one.subject},
-        "retain": graph.pipeline.retain,
+        "columns": {domain: sorted(names) for domain, names in domain_columns.columns_by_domain(lake).items()},
+        "subjects": {one.name: one.subject for one in lake.graph if one.subject},
+        "retain": lake.graph.pipeline.retain,
     }
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

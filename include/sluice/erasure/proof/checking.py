@@ -14,6 +14,7 @@ from sluice.erasure.proof import chain, search_scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
 from sluice.errors import SluiceError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -61,7 +62,7 @@ def verify_certificate(
     if is_as_issued(report):
         report["issued"] = record["verdict"]
         if graph is not None:
-            _compare_with_rescan(records, graph, record, report)
+            _compare_with_rescan(PipelineLake(settings, graph), record, report)
     return report
 
 
@@ -85,14 +86,13 @@ def read_verified_certificate(records: PipelineRecords, request: str) -> Certifi
     return found[-1]
 
 
-def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[str, Any], report: Report) -> None:
+def _compare_with_rescan(lake: PipelineLake, record: dict[str, Any], report: Report) -> None:
     """Scans again, and adds to the report what has changed."""
-    settings = records.settings
-    request = request_record.read_erasure_request(records, record["request"])
-    wanted = sought.collect_sought_needles(settings, graph, [request])
-    rows = sought.query_sought_rows(settings, graph, wanted)
-    result = sought.scan_all_roots(settings, graph, wanted)
-    others, hash_path = len(search_scope.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
+    request = request_record.read_erasure_request(lake.records, record["request"])
+    wanted = sought.collect_sought_needles(lake, [request])
+    rows = sought.query_sought_rows(lake, wanted)
+    result = sought.scan_all_roots(lake, wanted)
+    others, hash_path = len(search_scope.find_undeclared_paths(lake)), stamps.make_path_hasher(lake.records)
     now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hash_path)
     report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
     report["differs"] = _describe_differences(record, now, result)

@@ -20,8 +20,7 @@ from sluice.erasure.proof.table_clocks import find_table_clocks
 from sluice.ingest.deliveries import known_files
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
-from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
-from sluice.lake.workspace import list_record_tables
+from sluice.lake.pipeline_lake import PipelineLake, list_own_tables
 from sluice.locations import Location, locate, walk_folders
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.root_folders import LANDING, RELEASED, SCANNED_ROOTS, RootFolder
@@ -32,35 +31,35 @@ from sluice.stores.opening import is_searchable_location
 _NO_DELIMITER = "\x1f"
 
 
-def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
+def list_scan_roots(lake: PipelineLake) -> list[ScanRoot]:
     """Everything under Sluice's control that may hold people, except the vault and the secrets, which are elsewhere.
 
     Raises ValueError if the lake is on a store of a kind that the scan does not read.
     """
-    if not is_searchable_location(settings.lake):
-        raise ValueError(f"the lake {settings.lake} is on a store of a kind that the scan does not read")
-    state, records = settings.state, graph.records(settings)
-    clocks = find_table_clocks(settings, graph).values()
-    formats = {LANDING.name: _list_text_formats(graph)}
+    if not is_searchable_location(lake.settings.lake):
+        raise ValueError(f"the lake {lake.settings.lake} is on a store of a kind that the scan does not read")
+    state, records = lake.settings.state, lake.records
+    clocks = find_table_clocks(lake).values()
+    formats = {LANDING.name: _list_text_formats(lake.graph)}
     found = [
         _build_scan_root(name, root / records.pipeline, clocks, formats.get(name, ()))
-        for name, root in settings.scanned_roots.items()
+        for name, root in lake.settings.scanned_roots.items()
     ]
     found += [
-        ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
+        ScanRoot("spark-local", str(lake.settings.spark_local), tuple(map(str, session.session_folders_in_use(lake.settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
-        ScanRoot("reports", str(settings.reports)),
+        ScanRoot("reports", str(lake.settings.reports)),
     ]
     # As a whole: its database and logs, and anything else that is kept there.
     found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES.values()]
-    return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(settings)]
+    return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(lake.settings)]
 
 
-def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
+def find_absent_landing_folders(lake: PipelineLake) -> list[str]:
     """Landing folders that do not exist although they should have files."""
-    records = graph.records(settings)
+    records = lake.records
     landing, found = records.landing, known_files.read_known_files(records.delivery_ledger)
-    sources = [one for one in graph.sources.values() if one.kind.in_files]
+    sources = [one for one in lake.graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 
 
@@ -76,17 +75,16 @@ def list_source_encodings(graph: Graph) -> list[str]:
     return sorted({source.encoding for source in graph.sources.values()})
 
 
-def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
+def find_searched_tables(lake: PipelineLake) -> dict[str, str]:
     """Every existing table that may hold people, by name: declared tables, quarantines, late tables, Sluice's own records."""
-    paths = PipelinePaths(graph.records(settings), graph)
-    found = {**list_record_tables(graph, paths, settings), **list_own_tables(paths)}
+    found = {**lake.record_tables(), **list_own_tables(lake)}
     return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 
-def list_unreachable_places(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
+def list_unreachable_places(lake: PipelineLake) -> list[dict[str, Any]]:
     """What no scan of this machine's files shows, as exceptions of a certificate."""
     excepting = (place.exceptions for place in PERSONAL_PLACES if place.exceptions)
-    return [one._asdict() for exceptions in excepting for one in exceptions(settings, graph)]
+    return [one._asdict() for exceptions in excepting for one in exceptions(lake)]
 
 
 def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:
@@ -123,14 +121,14 @@ class UndeclaredPath:
     path: str
 
 
-def find_undeclared_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
+def find_undeclared_paths(lake: PipelineLake) -> list[UndeclaredPath]:
     """The paths below the pipeline's folders that no place claims and `also_here` does not list."""
-    return [one for one in _find_unclaimed_paths(settings, graph) if _find_acknowledging_path(graph, one) is None]
+    return [one for one in _find_unclaimed_paths(lake) if _find_acknowledging_path(lake.graph, one) is None]
 
 
-def find_acknowledged_paths(settings: Settings, graph: Graph) -> list[str]:
+def find_acknowledged_paths(lake: PipelineLake) -> list[str]:
     """The paths in `also_here` that exist."""
-    return sorted({said for one in _find_unclaimed_paths(settings, graph) if (said := _find_acknowledging_path(graph, one))})
+    return sorted({said for one in _find_unclaimed_paths(lake) if (said := _find_acknowledging_path(lake.graph, one))})
 
 
 def _find_acknowledging_path(graph: Graph, one: UndeclaredPath) -> str | None:
@@ -143,11 +141,11 @@ _LEVELS_CLAIMED = {RELEASED.name: 2}
 """How many levels below a root without tables must be claimed, if not all: of a release, its tables."""
 
 
-def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
-    claims = [place.claims(settings, graph) for place in PERSONAL_PLACES if place.claims]
+def _find_unclaimed_paths(lake: PipelineLake) -> list[UndeclaredPath]:
+    claims = [place.claims(lake) for place in PERSONAL_PLACES if place.claims]
     found = []
     for folder in SCANNED_ROOTS:
-        root = settings.locate_root(folder) / graph.pipeline.name
+        root = lake.settings.locate_root(folder) / lake.graph.pipeline.name
         found += [UndeclaredPath(folder.name, str(path.relative_to(root))) for path in _list_unclaimed(folder, root, claims)]
     return found
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import residue
 from residue import Needle, ScannedSoFar, ScanResult, TableClock, Unread, needles
-from sluice.declare.assembly.graph import PSEUDONYM, Graph
+from sluice.declare.assembly.graph import PSEUDONYM
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
@@ -27,13 +27,13 @@ from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases, restricted_tables
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.releases import Release
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.root_folders import LANDING, RELEASED, RESTRICTED
-from sluice.settings import Settings
 from sluice.work_progress import CountedWork, FollowedSubject, count_work, show_progress
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ class SoughtNeedles:
     shared: Mapping[str, int]
 
 
-def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
+def collect_sought_needles(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
     """Collects the needles for the people of some requests. Raises UsageError if the vault no longer has their identifiers."""
-    records = graph.records(settings)
-    columns, known = domain_columns.columns_by_domain(settings, graph), releases.read_pipeline_releases(records)
+    records = lake.records
+    columns, known = domain_columns.columns_by_domain(lake), releases.read_pipeline_releases(records)
     listed = _lazy_suppression_list(records)
     person: list[Needle] = []
     shared: dict[str, int] = {}
     for request in asked:
-        found, shared[request.request] = _collect_request_needles(records, graph, request.request, columns, known, listed)
+        found, shared[request.request] = _collect_request_needles(lake, request.request, columns, known, listed)
         person += [replace(one, of=request.request) for one in found]
     by_canary = {request.control: request for request in asked}
     control = [
@@ -72,32 +72,30 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
     return SoughtNeedles(person, control, shared)
 
 
-def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
+def query_sought_rows(lake: PipelineLake, sought: SoughtNeedles) -> ScanResult:
     """Searches the rows that queries of the current tables return."""
-    return _search_current_rows(
-        search_scope.find_searched_tables(settings, graph), sought.person, find_table_clocks(settings, graph)
-    )
+    return _search_current_rows(search_scope.find_searched_tables(lake), sought.person, find_table_clocks(lake))
 
 
-def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
+def scan_all_roots(lake: PipelineLake, sought: SoughtNeedles) -> ScanResult:
     """Scans all roots. Raises SluiceError if the lake is not on this machine."""
     try:
-        with show_progress(graph.pipeline.name, FollowedSubject("scan of every byte")), count_work("files scanned") as work:
-            roots = search_scope.list_scan_roots(settings, graph)
+        with show_progress(lake.graph.pipeline.name, FollowedSubject("scan of every byte")), count_work("files scanned") as work:
+            roots = search_scope.list_scan_roots(lake)
             found = residue.scan_roots(roots, sought.person, sought.control, heard=functools.partial(_count_scanned_files, work))
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
         Unread(LANDING.name, path, "it has no files, although files were delivered that nobody removed")
-        for path in search_scope.find_absent_landing_folders(settings, graph)
+        for path in search_scope.find_absent_landing_folders(lake)
     ]
-    records = graph.records(settings)
+    records = lake.records
     if releases.are_releases_absent(records):
         folder = str(releases.releases_folder(records))
         found.unread.append(Unread(RELEASED.name, folder, "it has no release, although runs have made some that nobody removed"))
     found.unread += [
         Unread(RESTRICTED.name, path, "it is not there, although a run has written this table")
-        for path in restricted_tables.find_absent_restricted_tables(settings, graph).values()
+        for path in restricted_tables.find_absent_restricted_tables(lake).values()
     ]
     return found
 
@@ -108,39 +106,36 @@ def _count_scanned_files(work: CountedWork, scanned: ScannedSoFar) -> None:
 
 
 def _collect_request_needles(
-    records: PipelineRecords,
-    graph: Graph,
+    lake: PipelineLake,
     request: str,
     columns: Mapping[str, set[str]],
     known: Sequence[Release],
     listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
     """The needles for the people of one request, and how many of their identifiers were also others'."""
-    encodings = search_scope.list_source_encodings(graph)
-    of_people = (one for one in vault.read_vault_identifiers(records, request) if not one.domain.startswith(canary.PREFIX))
-    found = _end_reassigned_identifiers(records, graph, request, list(of_people), listed)
+    encodings = search_scope.list_source_encodings(lake.graph)
+    of_people = (one for one in vault.read_vault_identifiers(lake.records, request) if not one.domain.startswith(canary.PREFIX))
+    found = _end_reassigned_identifiers(lake, request, list(of_people), listed)
     # Merges everything known of an identifier: an asked one has no times, one that was found has.
     shared = _group_shared_identifiers(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
-    person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(records, graph, known, own)]
+    person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(lake, known, own)]
     person += [needles.build_timed_needle(*whose, spans) for whose, spans in shared.items()]
     person += [replace(one, shared=True) for one in needles.build_needles(shared, columns, encodings)]
     return person, len(shared)
 
 
-def _build_release_needles(
-    records: PipelineRecords, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]
-) -> list[Needle]:
+def _build_release_needles(lake: PipelineLake, known: Sequence[Release], own: Iterable[tuple[str, str]]) -> list[Needle]:
     """The needles for the names of people in releases, by (domain, value): each release has pseudonyms of its own.
 
     A release made when a domain had another name may use that name.
     """
     found = []
-    key = secrets.read_suppression_key(records.settings, records.suppression_list) if known else b""
+    key = secrets.read_suppression_key(lake.settings, lake.records.suppression_list) if known else b""
     for release, (domain, value) in itertools.product(known, own):
-        called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
+        called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in lake.graph.former(of)}
         # A release from before a form was declared uses the text.
-        forms = dict.fromkeys((graph.canonical(domain), AS_TEXT))
+        forms = dict.fromkeys((lake.graph.canonical(domain), AS_TEXT))
         listed = dict.fromkeys(compute_pseudonym(key, one, value, form) for one in sorted({domain, *called}) for form in forms)
         made = [compute_pseudonym(key, release.domain, one) for one in listed if one]
         found += [Needle(domain, "of a release", one.encode(), fold=True) for one in made if one]
@@ -168,15 +163,15 @@ def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
 
 
 def _end_reassigned_identifiers(
-    records: PipelineRecords, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
+    lake: PipelineLake, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
 ) -> list[Identifier]:
     """The identifiers, with an end for those that got a new owner since the erasure, which only the suppression list knows."""
     if not any(_may_have_ended(one) for one in found):
         return list(found)
-    key, known = secrets.read_suppression_key(records.settings, records.suppression_list), listed()
+    key, known = secrets.read_suppression_key(lake.settings, lake.records.suppression_list), listed()
     made = []
     for one in found:
-        hashed = compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_have_ended(one) else None
+        hashed = compute_pseudonym(key, one.domain, one.value, lake.graph.canonical(one.domain)) if _may_have_ended(one) else None
         entries = known.get((one.domain, hashed), ()) if hashed else ()
         ends = [
             _format_vault_instant(until)
@@ -208,9 +203,9 @@ def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
     return open_table_snapshot(path).query_batches("SELECT * FROM t")
 
 
-def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
+def hint_at_near_spellings(lake: PipelineLake, request: str) -> str:
     """One or two sentences to append to a message, without any value."""
-    records = graph.records(settings)
+    records = lake.records
     told = f" Where: sluice erase scan {records.pipeline} --request {request}"
     if not vault.has_vault_entry(records, request):
         return told
@@ -219,7 +214,7 @@ def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> st
         for one in vault.read_vault_identifiers(records, request)
         if one.domain != PSEUDONYM
         and not one.domain.startswith(PREFIX)
-        and graph.canonical(one.domain) == AS_TEXT
+        and lake.graph.canonical(one.domain) == AS_TEXT
         and not one.value.strip().isdecimal()
     })
     if not kinds:

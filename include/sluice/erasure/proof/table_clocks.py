@@ -6,9 +6,7 @@ import re
 
 from residue import TableClock
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import Graph
-from sluice.lake.pipeline_paths import PipelinePaths
-from sluice.settings import Settings
+from sluice.lake.pipeline_lake import PipelineLake
 
 _CALL = re.compile(r"(try_cast|cast|timestamp_seconds|timestamp_millis|timestamp_micros)\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _AS = re.compile(r"(.*?)\s+AS\s+(TIMESTAMP|BIGINT|DOUBLE)", re.IGNORECASE | re.DOTALL)
@@ -16,18 +14,18 @@ _TIMES = re.compile(r"(.*?)\s*\*\s*(1e3|1e6|1000|1000000)", re.IGNORECASE | re.D
 _PER_SECOND = {"timestamp_seconds": 1.0, "timestamp_millis": 1e3, "timestamp_micros": 1e6}
 
 
-def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]:
+def find_table_clocks(lake: PipelineLake) -> dict[str, TableClock]:
     """For each table kept by identifiers that change hands: the subject of its rows, and the column with their time.
 
     Views are left out because they are recomputed from these tables, and so are tables whose subject is inside a column.
     """
-    changing, paths, found = graph.changing_hands(), PipelinePaths(graph.records(settings), graph), {}
-    for declared in graph:
-        domain = graph.domain(declared)
+    changing, found = lake.graph.changing_hands(), {}
+    for declared in lake.graph:
+        domain = lake.graph.domain(declared)
         if declared.subject and domain in changing and not declared.subject_in:
             at, per_second = parse_instant_expression(subjects.subject_time_expression(declared) or "")
-            path = paths.table(declared.name)
-            found[graph.table_of(declared.name)] = TableClock(path, str(domain), declared.subject, at, per_second)
+            path = lake.path(declared.name)
+            found[lake.graph.table_of(declared.name)] = TableClock(path, str(domain), declared.subject, at, per_second)
     return found
 
 

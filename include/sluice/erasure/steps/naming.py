@@ -34,7 +34,7 @@ def load_erased_names(propagation: Propagation) -> ErasedNames:
     ]
     handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
     own = {(one.domain, one.value) for one in known} - handed_on
-    columns = domain_columns.columns_by_domain(records.settings, propagation.workspace.graph)
+    columns = domain_columns.columns_by_domain(propagation.workspace.lake)
     return index_erased_names(
         (value for _, value in own),
         ((name, value) for domain, value in own for name in columns.get(domain, {domain})),

@@ -17,7 +17,10 @@ _VECTORS = "deletionVectors"
 def purge_deletion_vectors(step: ErasureStep) -> None:
     """Rewrites such files of all tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
     workspace = step.propagation.workspace
-    for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, step.propagation.waiting)}.items():
+    for name, path in {
+        **workspace.lake.record_tables(),
+        **canaries.canary_table_paths(workspace, step.propagation.waiting),
+    }.items():
         if delta_log.is_delta_table(path) and not step.is_done(name):
             step.record_done(name, files=_purge_table_vectors(workspace, name, path))
 

@@ -14,7 +14,7 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
 from sluice.lake import log, restricted_tables
-from sluice.lake.workspace import Workspace, has_quarantine
+from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import name_quarantine
 from sluice.privacy import anonymised
 
@@ -44,7 +44,7 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
     Raises SluiceError if a restricted table is gone: it may lie on a disk that is not mounted, and would be passed over.
     """
     found: list[SubjectTable] = []
-    restricted_tables.refuse_absent_restricted_tables(workspace.settings, workspace.graph)
+    restricted_tables.refuse_absent_restricted_tables(workspace.lake)
     for declared in workspace.graph:
         own = workspace.graph.table_of(declared.name) == declared.name
         if (
@@ -78,7 +78,7 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
     found: list[SubjectTable] = []
     for declared in workspace.graph:
         domain = workspace.graph.domain(declared)
-        if domain and has_quarantine(declared):
+        if domain and declared.kind.sets_rows_aside:
             source = find_originating_source(workspace, declared)
             path = workspace.quarantine(declared.name)
             others = bool(

@@ -47,9 +47,7 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
     found = close_over_identifiers(workspace, asked, rows)
     vault.replace_vault_identifiers(records, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
-    requests.write_request_subjects(
-        records, request.request, requests.pseudonymise_subjects(records.settings, workspace.graph, found)
-    )
+    requests.write_request_subjects(records, request.request, requests.pseudonymise_subjects(workspace.lake, found))
     return requests.add_request_event(
         records,
         request.request,

@@ -23,7 +23,7 @@ from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.lake import commit_history, log
 from sluice.lake.commit_history import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.lake.log import read_table_retention
-from sluice.lake.pipeline_paths import FlowPaths, locate_streamed_tables
+from sluice.lake.pipeline_lake import FlowPaths, locate_streamed_tables
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, open_to_read
 

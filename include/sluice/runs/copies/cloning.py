@@ -19,7 +19,7 @@ from sluice.erasure import request_record
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.lake.clone_registry import register_shallow_clone
-from sluice.lake.pipeline_paths import PipelinePaths
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location, locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.pipeline_stages import CLONE, DELETIONS
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 
 
 def clone_tables(
-    settings: Settings, graph: Graph, to: str, kind: str = COPY, names: Sequence[str] = (), wait: float = 0.0
+    lake: PipelineLake, to: str, kind: str = COPY, names: Sequence[str] = (), wait: float = 0.0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Clones a pipeline's tables, all or those that are named. Returns the run's report, and what the clone says about itself.
 
     Raises UsageError for a folder that cannot hold a clone, for a table that is not cloned, and in a clone: the lake that has the files would
     not know of a clone's clone, and no list says whom a copy of it must leave out.
     """
-    records, pipeline = graph.records(settings), graph.pipeline.name
+    records, pipeline = lake.records, lake.graph.pipeline.name
     clones.refuse_in_clone(records, f"Clone that lake instead: set SLUICE_LAKE to it, and sluice clone {pipeline} --to {to}")
-    target = replace(settings, lake=str(locate_given(to).absolute()), copied_lake=settings.lake)
+    target = replace(lake.settings, lake=str(locate_given(to).absolute()), copied_lake=lake.settings.lake)
     check_clone_target(records, target)
     if request_record.list_waiting_requests(records):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )
-    plan = plan_clone(settings, graph, kind, names)
+    plan = plan_clone(lake, kind, names)
     made: dict[str, Any] = {}
 
     def work(workspace: Workspace) -> list[FlowReport]:
-        made.update(_write_clone_description(settings, workspace, plan))
-        return _clone_planned_tables(settings, workspace, plan, made)
+        made.update(_write_clone_description(lake.settings, workspace, plan))
+        return _clone_planned_tables(lake.settings, workspace, plan, made)
 
-    report = job.run_under_lease(target, graph, job.JobRequest(pipeline, CLONE, CLONE, wait=wait), work)
+    report = job.run_under_lease(PipelineLake(target, lake.graph), job.JobRequest(pipeline, CLONE, CLONE, wait=wait), work)
     return report, made
 
 
@@ -152,39 +152,37 @@ class ClonePlan:
     joining: frozenset[str] = frozenset()
 
 
-def plan_clone(settings: Settings, graph: Graph, kind: str, names: Sequence[str] = ()) -> ClonePlan:
+def plan_clone(lake: PipelineLake, kind: str, names: Sequence[str] = ()) -> ClonePlan:
     """Plans what to clone, at the present versions. Raises UsageError for a named table that does not exist or is not cloned."""
     found, left_out = [], {}
-    for one in _list_tables_to_clone(settings, graph):
-        why = _explain_uncloned_table(settings, one, kind)
+    for one in _list_tables_to_clone(lake):
+        why = _explain_uncloned_table(lake.settings, one, kind)
         if why:
             left_out[one.name] = why
         else:
             found.append(one)
-    for stream in graph.streams.values():
+    for stream in lake.graph.streams.values():
         left_out[stream.late] = f"it is kept beside '{stream.name}', whose stream does not run in a clone"
     known = {*(one.name for one in found), *left_out}
     for name in names:
         if name not in known:
-            raise UsageError(f"There is no table '{graph.pipeline.name}.{name}'.{nearest_name_hint(name, known)}")
+            raise UsageError(f"There is no table '{lake.graph.pipeline.name}.{name}'.{nearest_name_hint(name, known)}")
         if name in left_out:
-            raise UsageError(f"'{graph.pipeline.name}.{name}' is not cloned: {left_out[name]}.")
+            raise UsageError(f"'{lake.graph.pipeline.name}.{name}' is not cloned: {left_out[name]}.")
     if names:
-        return ClonePlan(kind, tuple(one for one in found if one.name in names), {}, _find_joining_columns(graph))
-    return ClonePlan(kind, tuple(found), left_out, _find_joining_columns(graph))
+        return ClonePlan(kind, tuple(one for one in found if one.name in names), {}, _find_joining_columns(lake.graph))
+    return ClonePlan(kind, tuple(found), left_out, _find_joining_columns(lake.graph))
 
 
-def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone]:
+def _list_tables_to_clone(lake: PipelineLake) -> list[TableToClone]:
     """Lists every existing table: declared ones and quarantines."""
-    from sluice.lake.workspace import has_quarantine
-
-    paths, found = PipelinePaths(graph.records(settings), graph), []
-    for one in graph:
-        private = frozenset[str]().union(*(each.private for each in graph.sharing(one)))
-        if graph.table_of(one.name) == one.name:
-            found.append((one.name, paths.table(one.name), graph.datasets.get(one.name), private, one.keys))
-        if has_quarantine(one):
-            found.append((name_quarantine(one.name), paths.quarantine(one.name), None, private, ()))
+    found = []
+    for one in lake.graph:
+        private = frozenset[str]().union(*(each.private for each in lake.graph.sharing(one)))
+        if lake.graph.table_of(one.name) == one.name:
+            found.append((one.name, lake.path(one.name), lake.graph.datasets.get(one.name), private, one.keys))
+        if one.kind.sets_rows_aside:
+            found.append((name_quarantine(one.name), lake.quarantine(one.name), None, private, ()))
     versions = {path: log.latest_table_version(path) for _, path, *_ in found}
     return [
         TableToClone(name, path, version, dataset, private, keys)

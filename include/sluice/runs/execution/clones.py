@@ -9,12 +9,12 @@ from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError
 from sluice.kept_files import load_kept_object
 from sluice.lake.flow_report import FlowReport
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
 from sluice.own_records import CLONE
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.runs.execution.parallel_flows import Flow
@@ -44,33 +44,33 @@ def refuse_in_clone(records: PipelineRecords, remedy: str) -> None:
         raise UsageError(f"The lake {records.settings.lake} is a clone of {clone['from']}. {remedy}")
 
 
-def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
+def check_stage_in_clone(lake: PipelineLake, stage: str) -> None:
     """Raises UsageError for a stage that does nothing in a clone: it has no deliveries, and bronze and silver stay as they were cloned."""
-    clone = read_clone_description(graph.records(settings))
+    clone = read_clone_description(lake.records)
     if clone is None:
         return
-    able = [one.name for one in all_stages_of_pipeline(graph.pipeline) if _is_run_in_clones(graph, one)]
+    able = [one.name for one in all_stages_of_pipeline(lake.graph.pipeline) if _is_run_in_clones(lake.graph, one)]
     if stage not in able:
         raise UsageError(
-            f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
-            f"cloned; only views are brought up to date. Run: sluice run {graph.pipeline.name} --stage {able[0]}"
+            f"The lake {lake.settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
+            f"cloned; only views are brought up to date. Run: sluice run {lake.graph.pipeline.name} --stage {able[0]}"
         )
     hidden = [
         one.name
-        for one in graph.datasets.values()
-        if one.restricted and (stage not in graph.pipeline.layer_names or graph.layer(one) == stage)
+        for one in lake.graph.datasets.values()
+        if one.restricted and (stage not in lake.graph.pipeline.layer_names or lake.graph.layer(one) == stage)
     ]
-    refuse_shared_restricted_tables(settings, graph, hidden)
+    refuse_shared_restricted_tables(lake, hidden)
 
 
-def refuse_shared_restricted_tables(settings: Settings, graph: Graph, names: Sequence[str]) -> None:
+def refuse_shared_restricted_tables(lake: PipelineLake, names: Sequence[str]) -> None:
     """Raises UsageError in a clone whose restricted tables would be those of the lake that it was cloned from.
 
     names: declared tables that would be written. The lease of a clone does not keep others from them.
     """
-    clone = read_clone_description(graph.records(settings))
-    hidden = [name for name in names if graph.datasets[name].restricted]
-    if clone is not None and hidden and str(settings.restricted) == clone["restricted"]:
+    clone = read_clone_description(lake.records)
+    hidden = [name for name in names if lake.graph.datasets[name].restricted]
+    if clone is not None and hidden and str(lake.settings.restricted) == clone["restricted"]:
         raise UsageError(
             f"'{hidden[0]}' is restricted, and would be written where {clone['from']} has it. "
             f"Set SLUICE_RESTRICTED to a folder of the clone's own."

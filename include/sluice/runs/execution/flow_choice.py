@@ -45,7 +45,7 @@ def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) ->
         return None
 
     def completes(extent: Interval | None) -> bool:
-        return stale.forecast_stale_intervals(workspace.settings, workspace.graph, table, interval, extent) == []
+        return stale.forecast_stale_intervals(workspace.lake, table, interval, extent) == []
 
     return lambda workspace, report: refold.refold_interval(workspace, table, interval, report, completes)
 

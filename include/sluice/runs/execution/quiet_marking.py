@@ -148,7 +148,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends = [one.kind.find_end_of_quiet(one, began, workspace.path) for one in workspace.graph]
     ends += find_ends_of_partial_listings(workspace.deliveries, workspace.graph.sources.values(), workspace.landing, began)
-    decisions = decide_table_vacuums(workspace.settings, workspace.graph, began).values()
+    decisions = decide_table_vacuums(workspace.lake, began).values()
     pipeline = workspace.graph.pipeline
     stay = [parse_duration(one) for one in (pipeline.keep_quarantine, pipeline.keep_late) if one is not None]
     ends += [_next_look_for_old_rows(began, stay)] if stay else []

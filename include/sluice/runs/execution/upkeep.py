@@ -17,7 +17,7 @@ from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import streams
 from sluice.lake.flow_report import FlowReport, TableTurns, take_table_turns
-from sluice.lake.pipeline_paths import list_own_tables
+from sluice.lake.pipeline_lake import list_own_tables
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
@@ -35,7 +35,7 @@ def needs_no_spark_to_vacuum(workspace: Workspace) -> bool:
     """Whether no table must be vacuumed by walking its folder, and no erased person's bytes are due to go."""
     now = datetime.now(UTC)
     due_now = due_requests.find_due_requests(workspace.records, now).now
-    decisions = removals.decide_table_vacuums(workspace.settings, workspace.graph, now).values()
+    decisions = removals.decide_table_vacuums(workspace.lake, now).values()
     return not (due_now or any(one.needed and one.in_full for one in decisions))
 
 
@@ -46,7 +46,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     table keeps no other from its turn: FlowsFailed is raised at the end. Raises StopRequested between two tables.
     """
     now = datetime.now(UTC)
-    slow, paths = removals.find_slow_readers(workspace.settings, workspace.graph, now), workspace.tables()
+    slow, paths = removals.find_slow_readers(workspace.lake, now), workspace.lake.record_tables()
     with take_table_turns(stage) as turns:
         _vacuum_tables(workspace, turns, paths, slow, now)
         turns.reports += turns.take_part(_KILLED_COMMITS, stage, lambda: _remove_killed_commit_files(workspace, now))
@@ -63,13 +63,13 @@ _KILLED_COMMITS = "killed_commits"
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
     """Vacuums one table by its retention. name: as in `removals.decide_all_vacuums`, so also of a record table."""
     now = datetime.now(UTC)
-    slow = removals.find_slow_readers(workspace.settings, workspace.graph, now)
+    slow = removals.find_slow_readers(workspace.lake, now)
     paths = list_own_tables(workspace.paths, RECORD_TABLES)
     with take_table_turns(VACUUM.name) as turns:
         if name in paths:
             _vacuum_record_tables(workspace, turns, {name: paths[name]}, slow, now)
         else:
-            _vacuum_tables(workspace, turns, {name: workspace.tables()[name]}, slow, now)
+            _vacuum_tables(workspace, turns, {name: workspace.lake.record_tables()[name]}, slow, now)
     return turns.reports
 
 
@@ -77,7 +77,7 @@ def _vacuum_tables(
     workspace: Workspace, turns: TableTurns, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]], now: datetime
 ) -> None:
     """Vacuums those of the tables that exist. paths: by name."""
-    with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
+    with_people = removals.locate_tables_with_people(workspace.lake)
     for name, path in _visit_tables(workspace, paths):
         work = partial(vacuum.vacuum_table, workspace, name, path, slow.get(path, ()), path in with_people, now=now)
         turns.take_turn(name, VACUUM.name, path, work)
@@ -132,7 +132,7 @@ def needs_no_spark_to_optimize(workspace: Workspace) -> bool:
     order = {one.name: one.zorder_by for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
     return all(
         optimize.is_laid_out_without_spark(path, order.get(name, ()))
-        for name, path in workspace.tables().items()
+        for name, path in workspace.lake.record_tables().items()
         if delta_log.is_delta_table(path)
     )
 
@@ -143,7 +143,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
     What fails for one table keeps no other from its turn: FlowsFailed is raised at the end. Raises StopRequested between two tables.
     """
     declared = {one.name: one for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
-    paths = workspace.tables()
+    paths = workspace.lake.record_tables()
     with take_table_turns(stage) as turns:
         for name, path in _visit_tables(workspace, dict(sorted(paths.items(), key=lambda one: one[0] not in declared))):
             layer = workspace.graph.layer(declared[name]) if name in declared else stage

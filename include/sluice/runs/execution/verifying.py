@@ -65,7 +65,7 @@ def compare_with_recompute(
         workspace.session,
         workspace.graph,
         chosen,
-        stale=lambda table: stale.find_stale_intervals(workspace.settings, workspace.graph, table),
+        stale=lambda table: stale.find_stale_intervals(workspace.lake, table),
         part=turn.part if turn and len(turn.parts) > 1 else None,
         failed=failed,
     )

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
 from sluice.printable import count_noun
@@ -27,7 +27,6 @@ from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
 from sluice.runs.stage_options import StageOptions, is_always_due
 from sluice.runs.status import timeliness
-from sluice.settings import Settings
 
 UPKEEP = 3600.0
 """Seconds from one upkeep to the next. Upkeep runs every flow, whether or not anything is new; removes data that is too old, or of erased people
@@ -69,8 +68,7 @@ class _FailingFlow:
 
 
 def run_until_stopped(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     asked: job.JobRequest,
     every: float,
     heard: Callable[[LookReport], None],
@@ -82,9 +80,9 @@ def run_until_stopped(
     asked: the run; its stage is the only one wanted, or "" for all. every: seconds. heard: is called with each look that did something. begun: is
     called once the lease is held. Raises SluiceError if a flow failed too often in a row.
     """
-    for stage in [asked.stage] if asked.stage else list_stage_names(graph.pipeline):
-        clones.check_stage_in_clone(settings, graph, stage)
-    with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
+    for stage in [asked.stage] if asked.stage else list_stage_names(lake.graph.pipeline):
+        clones.check_stage_in_clone(lake, stage)
+    with job.open_leased_workspace(lake, asked, kept_running=True) as workspace:
         begun()
         keeper = PipelineKeeper(workspace, asked, every, upkeep)
         span = timeliness.KeptRunningSpan(workspace.records)

@@ -103,7 +103,7 @@ class FlowNews:
 
     def deletions_wait(self) -> bool:
         """Whether an erasure request waits, or may be among what was delivered."""
-        if searched_tables.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
+        if searched_tables.has_unseen_request_rows(self._workspace.lake):
             return True
         folder = self._workspace.records.erasure_requests
         state = _list_store_state(folder) if isinstance(folder, StoreLocation) else _read_folder_state(folder)

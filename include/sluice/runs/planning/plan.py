@@ -17,6 +17,7 @@ from sluice.delta_log import DamagedLog
 from sluice.lake import deletion_vectors, log, log_files, versions
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.versions import RestorationMark
 from sluice.printable import count_noun, match_number
 from sluice.run_modes import INCREMENT, REFRESH
@@ -32,7 +33,6 @@ from sluice.runs.planning.steps import (
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.removals import decide_table_vacuums
-from sluice.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -65,26 +65,26 @@ class RunPlan:
 
 
 def plan_run(
-    settings: Settings, graph: Graph, mode: str = INCREMENT.name, interval: Interval | None = None, tables: Sequence[str] = ()
+    lake: PipelineLake, mode: str = INCREMENT.name, interval: Interval | None = None, tables: Sequence[str] = ()
 ) -> RunPlan:
     """Plans what a run in this mode would do now. Raises UsageError for tables that the run itself would refuse.
 
     The caller has checked the mode, in the words of its own options.
     """
-    named_tables.check_tables_of_mode(graph, mode, tables)
-    books = PipelineBooks(settings, graph)
-    chosen = named_tables.find_concerned_tables(graph, mode, tables)
+    named_tables.check_tables_of_mode(lake.graph, mode, tables)
+    books = PipelineBooks(lake.settings, lake.graph)
+    chosen = named_tables.find_concerned_tables(lake.graph, mode, tables)
     found: list[PlannedStep] = []
     for flow in lag.measure_pipeline_lag(books):
-        declared = graph[flow.table]
+        declared = lake.graph[flow.table]
         plan_replay = declared.kind.plan_replay
         if interval is None or plan_replay is None:
             found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == REFRESH.name and flow.table in chosen))
         elif flow.table in chosen:
             found.append(plan_replay(books, declared, flow, interval, found))
-    vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
+    vacuums = decide_table_vacuums(lake, datetime.now(UTC))
     notes = [
-        *_list_replay_notes(graph, interval, chosen),
+        *_list_replay_notes(lake.graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
         *_list_layout_changes(books),
         *(f"No file of '{name}' would be removed: {one.held}" for name, one in vacuums.items() if one.held),
@@ -167,9 +167,9 @@ def _find_staleness(
     anew = {step.table for step in found if step.does == FOLD_ANEW}
     result = []
     for table in books.graph.tables.values():
-        now = stale.find_stale_intervals(books.settings, books.graph, table)
+        now = stale.find_stale_intervals(books, table)
         if interval is not None and table.name in chosen:
-            afterwards = stale.forecast_stale_intervals(books.settings, books.graph, table, interval)
+            afterwards = stale.forecast_stale_intervals(books, table, interval)
         else:
             afterwards = [] if table.name in anew else now
         if now:

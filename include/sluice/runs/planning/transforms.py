@@ -35,10 +35,10 @@ from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_batch import check_view_columns
 from sluice.flows.silver import judged_rows
 from sluice.lake import table_creation, table_frames
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.anonymised import MARK
 from sluice.quality import verdicts, whole_table
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,20 +59,20 @@ class TransformFindings:
     notes: list[str] = field(default_factory=list)
 
 
-def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) -> TransformFindings:
+def examine_transforms(session: SparkSession, lake: PipelineLake) -> TransformFindings:
     """Examine every transform of a pipeline, inputs first. Readers of a table with a mistake are left out, with a note."""
-    examination = Examination(session, settings, graph)
+    examination = Examination(session, lake)
     found, schemas = examination.found, examination.schemas
-    for declared in graph:
-        if graph.table_of(declared.name) == declared.name:
+    for declared in lake.graph:
+        if lake.graph.table_of(declared.name) == declared.name:
             _examine_declaration(examination, declared)
     # Computed views come last, and in schemas of their own: nothing that is stored refers to their columns.
     of_views = replace(examination, schemas=dict(schemas))
-    for view in graph.computed.values():
+    for view in lake.graph.computed.values():
         _examine_declaration(of_views, view)
     found.mistakes += _find_target_column_mistakes(examination)
-    found.mistakes += _find_table_rule_mistakes(graph, schemas)
-    found.mistakes += find_subject_column_mistakes(session, graph, schemas)
+    found.mistakes += _find_table_rule_mistakes(lake.graph, schemas)
+    found.mistakes += find_subject_column_mistakes(session, lake.graph, schemas)
     found.mistakes = list(dict.fromkeys(found.mistakes))
     return found
 
@@ -82,8 +82,7 @@ class Examination:
     """One examination of a pipeline's transforms. schemas: the columns that are known so far. feeds: by change log, those of its feed."""
 
     session: SparkSession
-    settings: Settings
-    graph: Graph
+    lake: PipelineLake
     schemas: dict[str, StructType] = field(default_factory=dict)
     feeds: dict[str, list[str]] = field(default_factory=dict)
     found: TransformFindings = field(default_factory=TransformFindings)
@@ -104,7 +103,7 @@ class Examination:
 def _examine_declaration(examination: Examination, declared: Source | Dataset[Any] | View[Any]) -> None:
     """Examine one declaration by its kind's function, unless an input is unknown."""
     item = declared.over(examination.schemas) or declared
-    called = item.mention if item.name in examination.graph.computed else f"'{item.name}'"
+    called = item.mention if item.name in examination.lake.graph.computed else f"'{item.name}'"
     for name in item.reads:
         if name not in examination.schemas:
             examination.found.notes.append(f"{called} was not looked into: the columns of '{name}' are not known")
@@ -120,7 +119,7 @@ def _examine_declaration(examination: Examination, declared: Source | Dataset[An
 
 def find_source_schema(examination: Examination, source: Source) -> StructType | None:
     """A source's columns: those in the lake, else the declared ones; None, with a note, if there are neither."""
-    path = examination.graph.location(examination.settings, source.name)
+    path = examination.lake.path(source.name)
     if delta_log.is_delta_table(path):
         schema = table_frames.read_table(examination.session, path).drop(MARK).schema
         if delivered_columns(schema.names):
@@ -178,7 +177,7 @@ def examine_computed_view(examination: Examination, view: View[Any]) -> StructTy
 
 
 def _find_target_column_mistakes(examination: Examination) -> Iterator[str]:
-    every = [table for table in examination.graph.tables.values() if is_change_log(table)]
+    every = [table for table in examination.lake.graph.tables.values() if is_change_log(table)]
     declared = {log.name: [*examination.feeds[log.name], *names] for log, names in _list_declared_feeds(examination, every)}
     for target in dict.fromkeys(log.serves for log in every):
         logs = [log for log in every if log.serves == target]
@@ -189,7 +188,7 @@ def _find_target_column_mistakes(examination: Examination) -> Iterator[str]:
 def _list_declared_feeds(examination: Examination, logs: Iterable[Table[Any]]) -> Iterator[tuple[Table[Any], tuple[str, ...]]]:
     """The logs of sources with a declared schema, and its columns: the lake may not have all of them yet."""
     for log in logs:
-        ddl = examination.graph.sources[log.folded_source].ddl
+        ddl = examination.lake.graph.sources[log.folded_source].ddl
         if ddl is not None and log.name in examination.feeds:
             yield log, split_schema_declaration(ddl, f"Source '{log.folded_source}'").columns
 

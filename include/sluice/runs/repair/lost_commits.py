@@ -25,12 +25,11 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.lake.pipeline_paths import locate_bookkeeping_tables, locate_stage_tables
+from sluice.lake.pipeline_lake import PipelineLake, locate_bookkeeping_tables
 from sluice.locations import Location, locate
 from sluice.own_records import OUTCOMES, SET_ASIDE
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.runs.repair import lost_contents, lost_removals
-from sluice.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -54,62 +53,62 @@ class LogRepair:
     later: tuple[LogDamage, ...] = ()
 
 
-def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
+def find_log_repairs(lake: PipelineLake, only: str | None = None) -> list[LogRepair]:
     """Returns the tables of a pipeline with a damaged log, or only the named one. Raises UsageError if it is not a table."""
-    around = locate_stage_tables(settings, graph)
+    around = lake.stage_tables()
     if only is not None and only not in around:
-        raise UsageError(f"There is no table '{only}' in '{graph.pipeline.name}'.{nearest_name_hint(only, around)}")
+        raise UsageError(f"There is no table '{only}' in '{lake.graph.pipeline.name}'.{nearest_name_hint(only, around)}")
     wanted = around if only is None else {only: around[only]}
     damaged = {name: tuple(find_log_damage(path)) for name, path in wanted.items()}
-    return [_plan_log_repair(settings, graph, name, around[name], damage) for name, damage in damaged.items() if damage]
+    return [_plan_log_repair(lake, name, around[name], damage) for name, damage in damaged.items() if damage]
 
 
-def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> None:
+def repair_table_log(lake: PipelineLake, repair: LogRepair) -> None:
     """Makes the flows start anew, and sets the damaged files aside. Call it under the lease. Raises SluiceError if the repair is refused."""
-    records = graph.records(settings)
+    records = lake.records
     if repair.refused:
         raise SluiceError(repair.refused)
     # The table counts as damaged until the last step, so the next repair finishes a killed one.
     for name in repair.anew:
-        flow = graph.flow_name(graph[name])
+        flow = lake.graph.flow_name(lake.graph[name])
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
     for source, numbers in repair.lost.items():
-        lost_contents.record_lost_deliveries(settings, graph, source, numbers)
+        lost_contents.record_lost_deliveries(lake, source, numbers)
     commits = [one.version for one in repair.damage if one.is_commit]
     if commits and not _is_own_record(records, repair.path):
         lost_removals.repeat_lost_erasures(records, repair.table, repair.erased_again)
         lost_removals.take_back_counts(records, repair.table, repair.path, commits)
-    durable_files.flush_run_output(settings)
-    restricted = locate(repair.path).is_relative_to(settings.restricted)
+    durable_files.flush_run_output(lake.settings)
+    restricted = locate(repair.path).is_relative_to(lake.settings.restricted)
     books = locate(records.bookkeeping(SET_ASIDE.name, restricted=restricted))
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / locate(repair.path).parent.name / locate(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
         _set_damage_aside(repair.path, damage, aside)
-    durable_files.flush_run_output(settings)
+    durable_files.flush_run_output(lake.settings)
 
 
-def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[LogDamage, ...]) -> LogRepair:
-    refused = _explain_refused_repair(graph, name, path, damage)
+def _plan_log_repair(lake: PipelineLake, name: str, path: str, damage: tuple[LogDamage, ...]) -> LogRepair:
+    refused = _explain_refused_repair(lake.graph, name, path, damage)
     later: tuple[LogDamage, ...] = ()
     checkpoints_cut = tuple(one for one in damage if not one.is_commit)
-    if checkpoints_cut and not refused and lost_contents.holds_what_no_flow_makes_again(graph, name):
+    if checkpoints_cut and not refused and lost_contents.holds_what_no_flow_makes_again(lake.graph, name):
         damage, later = checkpoints_cut, tuple(one for one in damage if one.is_commit)
     first = min((one.version for one in damage if one.is_commit), default=None)
     lost: dict[str, tuple[int, ...]] = {}
     since = _read_commit_time(path, first - 1) if first else None
     if first and not refused:
-        lost, refused = lost_contents.find_losses(settings, graph, name, path, first, since)
+        lost, refused = lost_contents.find_losses(lake, name, path, first, since)
     again: tuple[str, ...] = ()
-    if first and not refused and not _is_own_record(graph.records(settings), path):
-        again, refused = lost_removals.find_lost_erasures(graph.records(settings), name, since)
-    anew = _find_affected_flows(graph, name) if first is not None else ()
+    if first and not refused and not _is_own_record(lake.records, path):
+        again, refused = lost_removals.find_lost_erasures(lake.records, name, since)
+    anew = _find_affected_flows(lake.graph, name) if first is not None else ()
     return LogRepair(
         table=name,
         path=path,
         damage=damage,
         anew=anew,
-        streams=tuple(one for one in anew if one in graph.streams),
+        streams=tuple(one for one in anew if one in lake.graph.streams),
         since=since,
         lost=lost,
         refused=refused,

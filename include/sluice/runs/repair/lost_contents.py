@@ -19,10 +19,10 @@ from sluice.delta_log import LOG, DamagedLog
 from sluice.erasure import erasure_ledger, request_record
 from sluice.errors import SluiceError
 from sluice.ingest import delivery_tables
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
 from sluice.record_states import INGESTED, LOST, QUARANTINED
-from sluice.settings import Settings
 
 RUN = "repair"
 """The entry in the ledgers instead of a run's id."""
@@ -39,19 +39,19 @@ def holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
 
 
 def find_losses(
-    settings: Settings, graph: Graph, name: str, path: str, first: int, since: datetime | None
+    lake: PipelineLake, name: str, path: str, first: int, since: datetime | None
 ) -> tuple[dict[str, tuple[int, ...]], str | None]:
     """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is.
 
     since: when the commit before `first` was made, or None if it does not say.
     """
-    called = f"'{graph.pipeline.name}.{name}'"
+    called = f"'{lake.graph.pipeline.name}.{name}'"
     try:
         if name == _SUPPRESSION:
-            return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
-        return find_lost_deliveries(settings, graph, name, path, first - 1, since), None
+            return {}, _explain_lost_people(lake.graph, path, find_unlisted_requests(lake, path, first - 1))
+        return find_lost_deliveries(lake, name, path, first - 1, since), None
     except DamagedLog:
-        return {}, explain_damaged_record(graph.pipeline.name, name)
+        return {}, explain_damaged_record(lake.graph.pipeline.name, name)
     except UnreadableVersion as error:
         return {}, (
             f"What the damaged commits of {called} held is not known, since its version {error.version}, before them, cannot be read: "
@@ -78,7 +78,7 @@ def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str
 
 
 def find_lost_deliveries(
-    settings: Settings, graph: Graph, table: str, path: str, version: int, since: datetime | None
+    lake: PipelineLake, table: str, path: str, version: int, since: datetime | None
 ) -> dict[str, tuple[int, ...]]:
     """Returns, by source, the deliveries of which bronze or its quarantine had, as of a version, other rows than their outcomes say.
 
@@ -90,13 +90,13 @@ def find_lost_deliveries(
     since: when the version was made; None if it does not say.
     """
     found = {}
-    for source in graph.sources.values():
+    for source in lake.graph.sources.values():
         counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
         if counted is not None:
             there = _count_deliveries_at_version(path, version)
             numbers = tuple(
                 number
-                for number, row in sorted(find_last_read_outcomes(settings, graph, source).items())
+                for number, row in sorted(find_last_read_outcomes(lake, source).items())
                 if there[number] != (row[counted] or 0)
                 and (_is_recorded_since(row, since) or (counted == "rows" and not there[number]))
             )
@@ -110,17 +110,17 @@ def _is_recorded_since(outcome: Mapping[str, Any], since: datetime | None) -> bo
     return since is None or at is None or at >= since - CLOCKS_DIFFER
 
 
-def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
+def find_last_read_outcomes(lake: PipelineLake, source: Source) -> dict[int, dict[str, Any]]:
     """Returns the last outcome of each delivery of a source that was read."""
-    outcomes = graph.records(settings).outcome_ledger
+    outcomes = lake.records.outcome_ledger
     found = delivery_tables.read_last_outcomes(outcomes, delivery_tables.OUTCOMES.names, source=source.name)
     return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
 
 
-def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
+def record_lost_deliveries(lake: PipelineLake, name: str, numbers: Sequence[int]) -> None:
     """Records that deliveries must be read again, as if they had no outcome."""
-    outcomes = graph.records(settings).outcome_ledger
-    known = find_last_read_outcomes(settings, graph, graph.sources[name])
+    outcomes = lake.records.outcome_ledger
+    known = find_last_read_outcomes(lake, lake.graph.sources[name])
     reason = "its rows were in a commit that was lost; it is read again"
     lost: OutcomeRow = {"state": LOST, "rows": 0, "reason": reason, "run": RUN, RECORDED: datetime.now(UTC)}
     rows = [
@@ -129,10 +129,10 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
     delivery_tables.append_delivery_ledger_rows(outcomes, rows, delivery_tables.OUTCOMES, RUN)
 
 
-def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
+def find_unlisted_requests(lake: PipelineLake, path: str, version: int) -> list[str]:
     """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
     found = _query_version(path, version, "SELECT DISTINCT request FROM t")["request"].to_pylist()
-    records = graph.records(settings)
+    records = lake.records
     done = {one.request for one in request_record.list_erasure_requests(records) if one.rows_left_at is not None}
     return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
 

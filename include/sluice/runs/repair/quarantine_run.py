@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_stages import READMISSION
 from sluice.runs import job
 from sluice.runs.execution import clones
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.flow_report import FlowReport
@@ -56,30 +56,28 @@ def parse_quarantine_entry(text: str) -> tuple[str, QuarantinedRow]:
     return table, (int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else None)
 
 
-def run_quarantine_replay(
-    settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], wait: float = 0.0
-) -> dict[str, Any]:
+def run_quarantine_replay(lake: PipelineLake, wanted: Sequence[QuarantineSelection], wait: float = 0.0) -> dict[str, Any]:
     """Check entries again by today's declarations. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     from sluice.flows.quarantine import readmission
 
     def again(workspace: Workspace, one: QuarantineSelection, report: FlowReport) -> None:
         readmission.replay_quarantined_entries(workspace, one.table, one.entries, report)
 
-    return _run_on_quarantine(settings, graph, wanted, wait, again)
+    return _run_on_quarantine(lake, wanted, wait, again)
 
 
 def run_quarantine_discard(
-    settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], reason: str, wait: float = 0.0
+    lake: PipelineLake, wanted: Sequence[QuarantineSelection], reason: str, wait: float = 0.0
 ) -> dict[str, Any]:
     """Remove entries for good; the ledger records who did it and why. Returns the run's report. Raises as `job.run_recorded_stage` does.
 
     Raises UsageError for a table that is no source, before anything starts.
     """
     for one in wanted:
-        if one.table not in graph.sources:
+        if one.table not in lake.graph.sources:
             raise UsageError(
                 f"'{one.table}' is a table, no source: its rows stay in bronze, and every run that folds them checks them again. "
-                f"Correct the transform or the rule, then: sluice quarantine replay {graph.pipeline.name} --all {one.table}. "
+                f"Correct the transform or the rule, then: sluice quarantine replay {lake.graph.pipeline.name} --all {one.table}. "
                 "Only rows in a source's quarantine can be discarded."
             )
     from sluice.flows.quarantine import readmission
@@ -89,12 +87,11 @@ def run_quarantine_discard(
     def away(workspace: Workspace, one: QuarantineSelection, report: FlowReport) -> None:
         readmission.discard_quarantined_entries(workspace, one.table, one.entries or (), said, report)
 
-    return _run_on_quarantine(settings, graph, wanted, wait, away)
+    return _run_on_quarantine(lake, wanted, wait, away)
 
 
 def _run_on_quarantine(
-    settings: Settings,
-    graph: Graph,
+    lake: PipelineLake,
     wanted: Sequence[QuarantineSelection],
     wait: float,
     do: Callable[[Workspace, QuarantineSelection, FlowReport], None],
@@ -107,7 +104,7 @@ def _run_on_quarantine(
         settlement.finish_interrupted_journals(workspace)
         reports: list[FlowReport] = []
         for one in wanted:
-            report = FlowReport(flow=one.table, layer=graph.layer(graph[one.table]))
+            report = FlowReport(flow=one.table, layer=lake.graph.layer(lake.graph[one.table]))
             reports.append(report)
             try:
                 parallel_flows.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
@@ -115,8 +112,8 @@ def _run_on_quarantine(
                 raise FlowsFailed(reports, {one.table: error}) from None
         return reports
 
-    clones.refuse_in_clone(graph.records(settings), "Readmit or discard rows there, then remove the clone and make it again.")
-    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, READMISSION, wait=wait), work)
+    clones.refuse_in_clone(lake.records, "Readmit or discard rows there, then remove the clone and make it again.")
+    return job.run_under_lease(lake, job.JobRequest(lake.graph.pipeline.name, READMISSION, wait=wait), work)
 
 
 def _current_user_name() -> str:

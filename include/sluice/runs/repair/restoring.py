@@ -15,11 +15,11 @@ from sluice.erasure.request_record import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import commit_history, log, versions
 from sluice.lake.commit_history import WITHOUT_ROWS
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
 from sluice.runs.execution import clones
-from sluice.settings import Settings
 from sluice.table_properties import PSEUDONYM_KEYS
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
     return dataset
 
 
-def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
+def run_table_restore(lake: PipelineLake, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
     """Bring a table back to a version, date or instant. Returns the run's report. Raises as `job.run_recorded_stage` does."""
-    dataset = find_restorable_table(graph, name)
-    clones.refuse_shared_restricted_tables(settings, graph, [name])
-    path = graph.location(settings, name)
-    called = f"{graph.pipeline.name}.{name}"
+    dataset = find_restorable_table(lake.graph, name)
+    clones.refuse_shared_restricted_tables(lake, [name])
+    path = lake.path(name)
+    called = f"{lake.graph.pipeline.name}.{name}"
     if not delta_log.is_delta_table(path):
         raise SluiceError(f"Table '{called}' has not been made yet: it has no version to go back to.")
     version = versions.resolve_version(called, path, to)
@@ -86,7 +86,7 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
             raise FlowsFailed([report], {name: error}) from None
         return [report]
 
-    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)
+    return job.run_under_lease(lake, job.JobRequest(lake.graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)
 
 
 def describe_restore_effects(dataset: Dataset[Any]) -> str:

@@ -6,36 +6,23 @@ It also finds fields of records that could be columns and are not: those that th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.datasets.dataset import AnyDataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files, select_deliveries_in_interval
 from sluice.lake import log
-from sluice.lake.pipeline_paths import PipelinePaths, locate_streamed_tables
-from sluice.pipeline_records import PipelineRecords
+from sluice.lake.pipeline_lake import PipelineLake, locate_streamed_tables
 from sluice.runs import run_ledger
 from sluice.runs.run_ledger import Row
-from sluice.settings import Settings
 
 
-@dataclass(frozen=True)
-class PipelineBooks:
-    """What is recorded about a pipeline. Each part is read when it is first needed, and then kept."""
-
-    settings: Settings
-    graph: Graph
-
-    @cached_property
-    def records(self) -> PipelineRecords:
-        """The locations of everything that is recorded of the pipeline."""
-        return self.graph.records(self.settings)
+class PipelineBooks(PipelineLake):
+    """A pipeline's lake with what is recorded about it. Each part is read when it is first needed, and then kept."""
 
     @cached_property
     def deliveries(self) -> list[Row]:
@@ -53,15 +40,11 @@ class PipelineBooks:
         """What is known of each file of the landing folders."""
         return read_known_files(self.records.delivery_ledger, self.records.outcome_ledger)
 
-    def path(self, name: str) -> str:
-        """The path of a declared table."""
-        return self.graph.location(self.settings, name)
-
     def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
         """The tables that a declaration's flow streams, as `locate_streamed_tables` returns them."""
-        return locate_streamed_tables(PipelinePaths(self.records, self.graph), declared)
+        return locate_streamed_tables(self, declared)
 
-    def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
+    def flow_checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """Returns the name of a table's flow in checkpoints and commits, and the folder of its checkpoints."""
         name = self.graph.flow_name(declared)
         return name, self.records.checkpoints(name)

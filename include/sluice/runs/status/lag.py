@@ -111,7 +111,7 @@ def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
 def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     """Reads a silver table's standing: how far it has read the list of outcomes."""
     flow = _start_anew_without_table(books, _read_checkpoint_standing(books, table))
-    (name, folder), (source, *_) = books.checkpoints(table), table.reads
+    (name, folder), (source, *_) = books.flow_checkpoints(table), table.reads
     return flow if flow.anew else replace(flow, anew=reason_if_retyped(folder, name, source, books.path(source)))
 
 
@@ -121,7 +121,7 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
     What bounds a change of each input only Spark can find, so it is taken as the last run found and recorded it.
     """
     there = view.over(name for name in view.reads if delta_log.is_delta_table(books.path(name)))
-    name, folder = books.checkpoints(view)
+    name, folder = books.flow_checkpoints(view)
     memory = read_flow_memory(folder, name)
     code, digits = memory.fingerprint if memory is not None else "", compute_declaration_fingerprint(view)
     rest = code.removeprefix(digits) if code.startswith(digits) else ""
@@ -196,7 +196,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     if missing:
         flow = _read_stream_standing(books, stream)
         return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=describe_missing_inputs(missing))
-    (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
+    (name, folder), inputs = books.flow_checkpoints(stream), books.streamed_tables(stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if delta_log.is_delta_table(path)}
     why = stream_starts.find_stream_break(
         folder, name, ids, stream_starts.stream_fingerprint(stream), books.path(stream.name), books.path
@@ -249,7 +249,7 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
 
 def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, code: str = "") -> FlowLag:
     """The standing of a flow by its checkpoint alone. code: the fingerprint that it should have."""
-    (name, folder), inputs = books.checkpoints(declared), books.streamed_tables(declared)
+    (name, folder), inputs = books.flow_checkpoints(declared), books.streamed_tables(declared)
     ids = {name: log.read_table_id(path) for name, path in inputs.items() if delta_log.is_delta_table(path)}
     anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else checkpoints.FIRST
     return FlowLag(

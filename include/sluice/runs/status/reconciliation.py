@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.ingest import delivery_tables
 from sluice.lake import commit_history, log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS, ERASE
@@ -20,7 +20,6 @@ from sluice.privacy import anonymised
 from sluice.record_states import DISCARDED, ERASED
 from sluice.run_modes import REFRESH
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings
 
 _ERASING = (DELETIONS.name, ERASE.name)
 
@@ -60,11 +59,11 @@ class DeliveryAccount:
         return not self.off and not self.hidden
 
 
-def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccount]:
+def reconcile_deliveries(lake: PipelineLake) -> list[DeliveryAccount]:
     """An account for each existing bronze table."""
-    books = PipelineBooks(settings, graph)
+    books = PipelineBooks(lake.settings, lake.graph)
     counted = _read_counted_outcomes(books.records.outcome_ledger)
-    own = [source for source in graph.sources.values() if source.into is None]
+    own = [source for source in lake.graph.sources.values() if source.into is None]
     return [
         _reconcile_bronze_table(books, source, counted) for source in own if delta_log.is_delta_table(books.path(source.name))
     ]

@@ -8,32 +8,29 @@ from dataclasses import replace
 from datetime import datetime
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import DamagedLog
 from sluice.erasure import prevention
 from sluice.flows.progress.positions import LaggingFlow, find_lagging_flows_at
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
 from sluice.lake.lagging_clones import LaggingClone, find_lagging_clones
-from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
-from sluice.lake.workspace import list_record_tables
+from sluice.lake.pipeline_lake import PipelineLake, list_own_tables
 from sluice.record_tables import RECORD_TABLES
-from sluice.settings import Settings
 from sluice.vacuum import SlowReader
 
 
-def locate_tables_with_people(settings: Settings, graph: Graph) -> Set[str]:
+def locate_tables_with_people(lake: PipelineLake) -> Set[str]:
     """The paths of the tables with personal columns, whose removed files go as soon as the retention is over."""
-    return {path for path, columns in prevention.personal_columns_by_path(settings, graph).items() if columns}
+    return {path for path, columns in prevention.personal_columns_by_path(lake).items() if columns}
 
 
-def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
+def decide_table_vacuums(lake: PipelineLake, now: datetime) -> dict[str, VacuumDecision]:
     """Decides for each existing table whether to remove files at `now` (UTC), and not from a shallow clone that is waited for.
 
     Leaves out damaged tables, which their readers report.
     """
-    with_people, found = locate_tables_with_people(settings, graph), {}
-    clones = _find_lagging_clones(settings, graph, now)
-    for name, path in list_record_tables(graph, PipelinePaths(graph.records(settings), graph), settings).items():
+    with_people, found = locate_tables_with_people(lake), {}
+    clones = _find_lagging_clones(lake, now)
+    for name, path in lake.record_tables().items():
         if delta_log.is_delta_table(path):
             with contextlib.suppress(DamagedLog):
                 found[name] = _respect_clones(decide_vacuum(path, now, path in with_people), clones.get(path, ()))
@@ -53,30 +50,29 @@ def _respect_clones(decision: VacuumDecision, clones: Sequence[LaggingClone]) ->
     return replace(decision, needed=False, why=held, due=due, held=held)
 
 
-def _find_lagging_clones(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingClone]]:
-    records = graph.records(settings)
-    paths = list_record_tables(graph, PipelinePaths(records, graph), settings).values()
-    return find_lagging_clones(records, paths, graph.pipeline.vacuum_waits, now)
+def _find_lagging_clones(lake: PipelineLake, now: datetime) -> dict[str, list[LaggingClone]]:
+    records = lake.records
+    paths = lake.record_tables().values()
+    return find_lagging_clones(records, paths, lake.graph.pipeline.vacuum_waits, now)
 
 
-def find_slow_readers(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[SlowReader]]:
+def find_slow_readers(lake: PipelineLake, now: datetime) -> dict[str, list[SlowReader]]:
     """Returns, by table path, the flows and shallow clones that still need files which VACUUM would remove at `now` (UTC)."""
-    flows = find_lagging_flows_at(PipelinePaths(graph.records(settings), graph), graph, now)
-    clones = _find_lagging_clones(settings, graph, now)
+    flows = find_lagging_flows_at(lake, lake.graph, now)
+    clones = _find_lagging_clones(lake, now)
     return {path: [*flows.get(path, ()), *clones.get(path, ())] for path in [*flows, *clones]}
 
 
-def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
+def decide_all_vacuums(lake: PipelineLake, now: datetime) -> dict[str, VacuumDecision]:
     """Decides what `decide_table_vacuums` does, and in the same way for the tables in which Sluice keeps its records."""
-    paths = list_own_tables(PipelinePaths(graph.records(settings), graph), RECORD_TABLES)
+    paths = list_own_tables(lake, RECORD_TABLES)
     of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if delta_log.is_delta_table(path)}
-    return {**decide_table_vacuums(settings, graph, now), **of_records}
+    return {**decide_table_vacuums(lake, now), **of_records}
 
 
-def find_holding_flows(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
+def find_holding_flows(lake: PipelineLake, now: datetime) -> dict[str, list[LaggingFlow]]:
     """The flows for which VACUUM waits, by the name of the table."""
-    pipeline_paths = PipelinePaths(graph.records(settings), graph)
-    lagging = find_lagging_flows_at(pipeline_paths, graph, now)
-    paths = {**list_record_tables(graph, pipeline_paths, settings), **list_own_tables(pipeline_paths, RECORD_TABLES)}
+    lagging = find_lagging_flows_at(lake, lake.graph, now)
+    paths = {**lake.record_tables(), **list_own_tables(lake, RECORD_TABLES)}
     found = {name: [one for one in lagging.get(path, ()) if not one.overdue] for name, path in paths.items()}
     return {name: flows for name, flows in found.items() if flows}

@@ -14,7 +14,6 @@ from typing import Any
 
 from sluice import delta_log, entries
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
 from sluice.delivery_rows import RECORDED
@@ -22,13 +21,13 @@ from sluice.entries import OrderKey
 from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
 from sluice.lake.flow_report import FOLDED_ANEW, REPLACED
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.record_states import DONE, INGESTED
 from sluice.run_modes import REPLAY
 from sluice.runs import run_ledger
 from sluice.runs.run_ledger import Row
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings
 from sluice.table_properties import FINGERPRINT
 
 
@@ -43,19 +42,19 @@ class _CodeEvent:
     interval: Interval | None = None
 
 
-def find_stale_intervals(settings: Settings, graph: Graph, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
+def find_stale_intervals(lake: PipelineLake, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
     """The dates whose rows are by earlier code, in the fewest possible ranges of days.
 
     extent: for a source with `dated_by`, the dates of its records, if known; otherwise all dates count.
     """
-    return _compute_stale_intervals(settings, graph, table, None, extent)
+    return _compute_stale_intervals(lake, table, None, extent)
 
 
 def forecast_stale_intervals(
-    settings: Settings, graph: Graph, table: Table[Any], interval: Interval, extent: Interval | None = None
+    lake: PipelineLake, table: Table[Any], interval: Interval, extent: Interval | None = None
 ) -> list[Interval]:
     """The stale intervals that would remain after a replay of this interval with today's code."""
-    return _compute_stale_intervals(settings, graph, table, interval, extent)
+    return _compute_stale_intervals(lake, table, interval, extent)
 
 
 def describe_stale_interval(interval: Interval) -> str:
@@ -68,9 +67,9 @@ def describe_stale_interval(interval: Interval) -> str:
 
 
 def _compute_stale_intervals(
-    settings: Settings, graph: Graph, table: Table[Any], replayed: Interval | None, extent: Interval | None
+    lake: PipelineLake, table: Table[Any], replayed: Interval | None, extent: Interval | None
 ) -> list[Interval]:
-    books = PipelineBooks(settings, graph)
+    books = PipelineBooks(lake.settings, lake.graph)
     path = books.path(table.name)
     if not delta_log.is_delta_table(path):
         return []
@@ -81,11 +80,11 @@ def _compute_stale_intervals(
         events.append(_CodeEvent(entries.LAST, today, interval=replayed))
     waiting = lag.find_pending_deliveries(books, table)
     taken = [row for row in books.feeding(table.reads[0], INGESTED) if row["rows"] and row["delivery"] not in waiting]
-    if graph.sources[table.reads[0]].dated_by is not None:
+    if lake.graph.sources[table.reads[0]].dated_by is not None:
         return _find_stale_record_dates(taken, events, whole, today, extent or ALL_DATES)
     days: dict[date, bool] = {}
     for row in taken:
-        at = paths.find_delivery_date(graph.sources[row["source"]], row["file"], row["modified_at"])
+        at = paths.find_delivery_date(lake.graph.sources[row["source"]], row["file"], row["modified_at"])
         earlier = _find_possible_code(entries.entry_order_key(row, RECORDED), at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
     return _join_stale_days(days)

@@ -20,6 +20,7 @@ from sluice.declare.pipeline import parse_duration
 from sluice.declare.schedule_intervals import data_intervals_overlapping, whole_days_replayed
 from sluice.durable_files import write_json_durably
 from sluice.lake import commit_history
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location, locate
 from sluice.own_records import KEPT_RUNNING
 from sluice.pipeline_records import PipelineRecords
@@ -28,7 +29,6 @@ from sluice.run_modes import INCREMENT
 from sluice.runs import run_ledger
 from sluice.runs.run_ledger import Row
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings
 
 _WRITE_AFTER = timedelta(minutes=1)
 
@@ -54,15 +54,15 @@ class Freshness:
         return self.target is not None and self.age is not None and self.age > self.target
 
 
-def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Freshness]:
+def measure_freshness(lake: PipelineLake, now: datetime | None = None) -> list[Freshness]:
     """The freshness of each published table."""
-    books = PipelineBooks(settings, graph)
+    books = PipelineBooks(lake.settings, lake.graph)
     now = now or datetime.now(UTC)
-    target = parse_duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
+    target = parse_duration(lake.graph.pipeline.freshness) if lake.graph.pipeline.freshness else None
     found = []
-    for name in graph.pipeline.publishes:
+    for name in lake.graph.pipeline.publishes:
         data = commit_history.find_latest_data(books.path(name))
-        layer = graph.layer(graph[name])
+        layer = lake.graph.layer(lake.graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == DONE]
         age = now - data.since if data and data.since else None
         found.append(Freshness(name, data.at if data else None, age, target, runs[-1] if runs else None))
@@ -93,28 +93,28 @@ class Gap:
         return f"sluice backfill {pipeline} --from {days.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
 
 
-def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Gap]:
+def find_schedule_gaps(lake: PipelineLake, now: datetime | None = None) -> list[Gap]:
     """The gaps since the first scheduled interval in the run ledger, in order.
 
     The latest interval that has ended counts once a run for it has failed: until the next one its run may still come or be retried.
     """
     now = now or datetime.now(UTC)
-    rows = [row for row in run_ledger.read_run_ledger(graph.records(settings)) if row["interval_start"] is not None]
+    rows = [row for row in run_ledger.read_run_ledger(lake.records) if row["interval_start"] is not None]
     scheduled = [_row_interval(row) for row in rows if row["mode"] == INCREMENT.name]
     if not scheduled:
         return []
-    outcomes = list(_classify_run_outcomes(rows, graph))
+    outcomes = list(_classify_run_outcomes(rows, lake.graph))
     done = merge_intervals(interval for interval, state in outcomes if state == DONE)
     failed = merge_intervals(interval for interval, state in outcomes if state == FAILED)
-    before, last = _find_last_interval_ends(graph, now)
+    before, last = _find_last_interval_ends(lake.graph, now)
     end = last if any(one.end >= last for one in failed) else before
     first = min(interval.start for interval in scheduled)
     if first >= end:
         return []
-    open_ones = Interval(first, end).without(merge_intervals([*done, *read_kept_running_intervals(settings, graph)]))
-    by_days = any(whole_days_replayed(one) != one for one in _list_first_intervals(graph.pipeline.schedule, open_ones))
+    open_ones = Interval(first, end).without(merge_intervals([*done, *read_kept_running_intervals(lake)]))
+    by_days = any(whole_days_replayed(one) != one for one in _list_first_intervals(lake.graph.pipeline.schedule, open_ones))
     if by_days:  # one interval a day at most
-        open_ones = [part for one in open_ones for part in _remove_replayed_days(graph.pipeline.schedule, one, done)]
+        open_ones = [part for one in open_ones for part in _remove_replayed_days(lake.graph.pipeline.schedule, one, done)]
     return [
         Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed)), by_days=by_days)
         for one in merge_intervals(open_ones)
@@ -191,11 +191,11 @@ class KeptRunningSpan:
             _write_kept_running_spans(self._file, [*self._before, (self._start, self._last)])
 
 
-def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interval]:
+def read_kept_running_intervals(lake: PipelineLake) -> list[Interval]:
     """The scheduled time that looks have covered: from the start of the interval with the first look to the last look."""
     return [
-        Interval(croniter(graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
-        for start, end in _read_kept_running_spans(_kept_running_file(graph.records(settings)))
+        Interval(croniter(lake.graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
+        for start, end in _read_kept_running_spans(_kept_running_file(lake.records))
     ]
 
 

@@ -75,7 +75,7 @@ def test_records_of_all_its_sources_are_in_the_table_and_folded_together(lake: L
         *("visits_quarantine", "north_quarantine", "last_seen_quarantine"),
     }
     assert len(lake.rows("north_quarantine")) == 1 and lake.rows("visits_quarantine") == []
-    (account,) = reconciliation.reconcile_deliveries(lake.settings, lake.graph)
+    (account,) = reconciliation.reconcile_deliveries(lake.lake)
     assert (account.source, account.landed, account.bronze, account.aside, account.adds_up) == ("visits", 6, 5, 1, True)
     before = lake.versions()
     assert not any(report.committed for report in lake.run(*LAYERS).values())
@@ -99,8 +99,8 @@ def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> No
     lake.graph = declared(factor=10)
     table = lake.graph.tables["last_seen"]
     first = Interval.of("2026-01-01", "2026-01-01")
-    assert [str(one) for one in stale.find_stale_intervals(lake.settings, lake.graph, table)] == ["2026-01-01 to 2026-01-02"]
-    assert [str(one) for one in stale.forecast_stale_intervals(lake.settings, lake.graph, table, first)] == ["2026-01-02"]
+    assert [str(one) for one in stale.find_stale_intervals(lake.lake, table)] == ["2026-01-01 to 2026-01-02"]
+    assert [str(one) for one in stale.forecast_stale_intervals(lake.lake, table, first)] == ["2026-01-02"]
     lake.land("north/2026-01-01 late.txt", "who,seen,shop\ne,18,2\n")
     reports = lake.replay("2026-01-01", "2026-01-01", ["last_seen"])
     assert (reports["north"].deliveries, reports["visits"].deliveries) == (1, 0)
@@ -108,11 +108,11 @@ def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> No
 
 
 def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
-    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.settings, lake.graph).steps}
+    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.lake).steps}
     assert (coming["visits"], coming["north"]) == (("ingest", 2), ("ingest", 1))
     lake.run(*LAYERS)
     lake.land("north/2026-01-03.txt", "who,seen,shop\nf,30,2\n")
-    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.settings, lake.graph).steps}
+    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.lake).steps}
     assert coming == {"visits": ("nothing", 0), "north": ("ingest", 1), "last_seen": ("fold", 1), "by_shop": ("follow", 0)}
     lake.run("bronze")
     waiting = {flow.table: flow.deliveries for flow in lag.measure_pipeline_lag(PipelineBooks(lake.settings, lake.graph))}
@@ -123,14 +123,14 @@ def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
 def test_an_erased_person_leaves_the_table_whichever_source_they_came_from(lake: Lakehouse) -> None:
     lake.land("visits/2026-01-03.txt", '{"who": "e", "seen": 3')
     lake.run(*LAYERS)
-    receiving.receive_erasure_request(lake.settings, lake.graph, ["b", "e"])
+    receiving.receive_erasure_request(lake.lake, ["b", "e"])
     reports = lake.run("propagate_deletions")
     assert reports["visits"].deleted == 2 and "north" not in reports
     assert lake.rows("visits_quarantine") == [] and len(lake.rows("north_quarantine")) == 1
     assert seen(lake) == {"a": (20, 1), "c": (16, 2)}
     lake.land("north/2026-01-04.txt", "who,seen,shop\nb,40,2\n")
     assert lake.run(*LAYERS)["north"].suppressed == 1
-    (account,) = reconciliation.reconcile_deliveries(lake.settings, lake.graph)
+    (account,) = reconciliation.reconcile_deliveries(lake.lake)
     assert (account.erased, account.adds_up) == (2, True)
 
 

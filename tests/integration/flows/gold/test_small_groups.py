@@ -14,6 +14,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.planning import transforms
 from sluice.verification.verify import verify_tables
 
@@ -64,7 +65,7 @@ def test_a_group_is_there_while_it_has_enough_people(settings: Settings, spark: 
     lake.run(LAYER)
     assert lake.rows("towns") == [("Bari", 3, 115)]
     assert next(verify_tables(lake.settings, spark, lake.graph, ["towns"])).equal is True
-    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", "eve")])
+    receiving.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
 
@@ -84,7 +85,7 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
     lake.run()
     assert lake.rows("towns") == [("Bari", 3, 115)]
     assert next(verify_tables(lake.settings, spark, lake.graph, ["towns"])).equal is True
-    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", "eve")])
+    receiving.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
     lake.land("orders/4.jsonl", lines((9, "eve", "Bari", 33)))  # stays out, and out of the count
@@ -106,7 +107,7 @@ def test_another_size_makes_the_view_anew(settings: Settings, spark: SparkSessio
 def test_what_counts_people_is_a_whole_number_of_the_view(settings: Settings, spark: SparkSession) -> None:
     def mistakes(**options: Any) -> list[str]:
         return transforms.examine_transforms(
-            spark, settings, build_declaration_graph(PIPELINE, [ORDERS, order, towns(**options)])
+            spark, PipelineLake(settings, build_declaration_graph(PIPELINE, [ORDERS, order, towns(**options)]))
         ).mistakes
 
     assert mistakes() == []

@@ -174,6 +174,6 @@ def test_what_cannot_be_read_as_it_was_is_not_joined(open_shop: OpenShop) -> Non
 
 def test_check_says_what_a_join_follows(open_shop: OpenShop, spark: SparkSession) -> None:
     shop = open_shop(order_lines)
-    found = transforms.examine_transforms(spark.newSession(), shop.workspace.settings, shop.workspace.graph)
+    found = transforms.examine_transforms(spark.newSession(), shop.workspace.lake)
     told = {bound["input"]: _describe_bound(bound["columns"], bound["joined"], bound["reach"]) for bound in found.bounds}
     assert told == {"orders": ["order"], "customers": ["order by a join"], "items": ["order by a join"]}

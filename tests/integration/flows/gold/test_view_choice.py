@@ -27,6 +27,7 @@ from sluice.flows.gold.in_time import InTime, merge_time_spans
 from sluice.flows.progress.batches import PinnedVersions
 from sluice.lake import commit_history, log, table_creation, table_frames
 from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
@@ -124,7 +125,7 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
     assert {name: report.recomputed for name, report in lake.run().items()} == dict.fromkeys(
         ("by_region", "share"), "full: first run"
     )
-    found = transforms.examine_transforms(spark.newSession(), settings, lake.workspace.graph)
+    found = transforms.examine_transforms(spark.newSession(), PipelineLake(settings, lake.workspace.graph))
     assert {bound["view"]: bound["refused"] for bound in found.bounds} == {"by_region": False, "share": True}
     before = lake.files("share")
     books = PipelineBooks(settings, lake.workspace.graph)
@@ -399,7 +400,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: Settings, spark: SparkSession, said: str) -> None:
     lake = Lake(settings, spark, replace(three_days, reach={"days": WRONG[said]}))
-    found = transforms.examine_transforms(spark, settings, lake.workspace.graph)
+    found = transforms.examine_transforms(spark, PipelineLake(settings, lake.workspace.graph))
     assert len(found.mistakes) == 1 and said in found.mistakes[0]
     with pytest.raises(DeclarationError, match=said):
         lake.run()
@@ -407,7 +408,7 @@ def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: 
 
 def test_check_tells_the_reach(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, three_days, share)
-    found = transforms.examine_transforms(spark, settings, lake.workspace.graph)
+    found = transforms.examine_transforms(spark, PipelineLake(settings, lake.workspace.graph))
     told = {bound["view"]: _describe_bound(bound["columns"], bound["joined"], bound["reach"]) for bound in found.bounds}
     assert told == {"three_days": ["d from d to d + 2 days"], "share": ["full recompute"]}
     assert found.mistakes == []

@@ -103,7 +103,7 @@ def adds_up(lake: Lakehouse) -> bool:
     """Whether every delivery's records are where the ledger says, counted from the tables."""
     for row in lake.outcomes():
         assert row["read"] == row["rows"] + row["quarantined"] + row["suppressed"] + (row["discarded"] or 0), row
-    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
+    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.lake))
 
 
 def newest_origins(lake: Lakehouse, *paths: str) -> list[str]:
@@ -434,7 +434,7 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert {json.loads(row[6]).get("at") for row in found[:2]} == {"2026-11-20T10:00:00.123456Z"}, "whole, not to the millisecond"
     assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
     assert {row[7] for row in found} == {verdicts.expectations_version(lake.graph.tables["order"].expectations)}
-    receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who")
+    receiving.receive_erasure_request(lake.lake, ["ann"], "who")
     lake.run("propagate_deletions")
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 

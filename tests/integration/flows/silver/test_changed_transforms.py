@@ -67,8 +67,8 @@ def test_a_replay_of_a_file_that_came_again_leaves_no_row_of_its_earlier_deliver
     deliver(lake, "1", 5, (1, "a"), (2, "b"))
     lake.run()
     lake.graph = declare(shift=100)
-    assert [str(one) for one in find_stale_intervals(lake.settings, lake.graph, lake.graph.tables["person"])] != []
+    assert [str(one) for one in find_stale_intervals(lake.lake, lake.graph.tables["person"])] != []
     lake.replay("2026-01-05", "2026-01-05")
     assert lake.rows("person", "id", "name") == [(101, "a"), (102, "b")]
-    assert find_stale_intervals(lake.settings, lake.graph, lake.graph.tables["person"]) == []
+    assert find_stale_intervals(lake.lake, lake.graph.tables["person"]) == []
     assert all(one.equal for one in verify_tables(lake.settings, lake.spark, lake.graph))

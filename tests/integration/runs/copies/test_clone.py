@@ -23,6 +23,7 @@ from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import pseudonyms
@@ -128,7 +129,7 @@ def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
 
 def cloned(club: Lakehouse, folder: Path, kind: str = clones.COPY, *names: str) -> tuple[Lakehouse, dict[str, Any]]:
     """The lake of a clone, and what it says of itself."""
-    _, made = cloning.clone_tables(club.settings, club.graph, str(folder), kind, names)
+    _, made = cloning.clone_tables(club.lake, str(folder), kind, names)
     return Lakehouse(replace(club.settings, lake=str(folder)), club.spark, club.graph), made
 
 
@@ -205,20 +206,20 @@ def test_in_a_clone_nothing_but_views_runs(club: Lakehouse, tmp_path: Path) -> N
     copy, _ = cloned(club, tmp_path / "dev", clones.COPY, "room")
     for stage in ("bronze", "silver", "propagate_deletions"):
         with pytest.raises(UsageError, match=r"is a clone of .* Run: sluice run club --stage gold"):
-            clones.check_stage_in_clone(copy.settings, copy.graph, stage)
-    clones.check_stage_in_clone(copy.settings, copy.graph, "gold")
-    clones.check_stage_in_clone(club.settings, club.graph, "bronze")
+            clones.check_stage_in_clone(copy.lake, stage)
+    clones.check_stage_in_clone(copy.lake, "gold")
+    clones.check_stage_in_clone(club.lake, "bronze")
 
 
 def test_in_a_clone_nothing_is_written_that_belongs_to_its_source(club: Lakehouse, tmp_path: Path) -> None:
     shallow, _ = cloned(club, tmp_path / "dev", clones.SHALLOW, "room")
     settings, graph = shallow.settings, shallow.graph
     for work in (
-        lambda: releasing.release_tables(settings, graph, ["room"]),
+        lambda: releasing.release_tables(PipelineLake(settings, graph), ["room"]),
         lambda: cloned(shallow, tmp_path / "shallow", clones.SHALLOW),
         lambda: cloned(shallow, tmp_path / "copy"),
-        lambda: making_requests.refuse_request_in_clone(settings, graph),
-        lambda: quarantine_run.run_quarantine_replay(settings, graph, [QuarantineSelection("rooms", None)]),
+        lambda: making_requests.refuse_request_in_clone(PipelineLake(settings, graph)),
+        lambda: quarantine_run.run_quarantine_replay(PipelineLake(settings, graph), [QuarantineSelection("rooms", None)]),
     ):
         with pytest.raises(UsageError, match=rf"is a clone of {club.settings.lake}\. "):
             work()
@@ -227,10 +228,10 @@ def test_in_a_clone_nothing_is_written_that_belongs_to_its_source(club: Lakehous
     own = replace(settings, restricted=tmp_path / "restricted")
     for stage in ("optimize", "vacuum"):
         with pytest.raises(UsageError, match=r"'person' is restricted, and would be written where"):
-            clones.check_stage_in_clone(settings, graph, stage)
-        clones.check_stage_in_clone(own, graph, stage)
+            clones.check_stage_in_clone(PipelineLake(settings, graph), stage)
+        clones.check_stage_in_clone(PipelineLake(own, graph), stage)
     with pytest.raises(UsageError, match=r"'person' is restricted, and would be written where"):
-        restoring.run_table_restore(settings, graph, "person", "0")
+        restoring.run_table_restore(PipelineLake(settings, graph), "person", "0")
 
 
 def test_what_is_no_place_for_a_clone_and_what_is_not_cloned_is_said(club: Lakehouse, tmp_path: Path) -> None:
@@ -291,11 +292,13 @@ def test_vacuum_waits_for_a_shallow_clone_that_reads_files_which_its_table_has_n
     assert held.deleted == 0 and held.notes == [f"not vacuumed: {why}"]
     assert held.decision and held.decision.startswith("no: 1 reader is behind; else yes: "), held.decision
     assert Counter(shallow.rows("initials")) == Counter(rows)
-    (asked,) = [row for row in describe_table_vacuums(club.settings, club.graph) if row["table"] == "initials"]
+    (asked,) = [row for row in describe_table_vacuums(club.lake) if row["table"] == "initials"]
     assert not asked["remove"] and asked["why"] == why
 
     patient = replace(club.graph, pipeline=replace(club.graph.pipeline, vacuum_waits="1 second"))
-    assert removals.decide_table_vacuums(club.settings, patient, datetime.now(UTC) + timedelta(seconds=2))["initials"].needed
+    assert removals.decide_table_vacuums(PipelineLake(club.settings, patient), datetime.now(UTC) + timedelta(seconds=2))[
+        "initials"
+    ].needed
     shutil.rmtree(dev / "club")
     (done,) = upkeep.vacuum_named_table(club.workspace(), "initials")
     assert done.deleted > 0 and done.notes == [f"{done.deleted} files removed"]
@@ -305,7 +308,7 @@ def test_vacuum_waits_for_a_shallow_clone_that_reads_files_which_its_table_has_n
 @pytest.mark.slow
 def test_whoever_was_erased_is_in_no_copy(club: Lakehouse, tmp_path: Path) -> None:
     cloned(club, tmp_path / "shallow", clones.SHALLOW, "room")
-    receiving.receive_erasure_request(club.settings, club.graph, [str(list(PEOPLE)[1])])
+    receiving.receive_erasure_request(club.lake, [str(list(PEOPLE)[1])])
     with pytest.raises(SluiceError, match="Erasure requests of 'club' wait"):
         cloned(club, tmp_path / "dev")
     reports = club.run("propagate_deletions")

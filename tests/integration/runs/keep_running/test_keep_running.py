@@ -131,7 +131,7 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive_erasure_request(wards.settings, wards.graph, ["p"])
+    receiving.receive_erasure_request(wards.lake, ["p"])
     round_ = keeper.look()
     assert round_ is not None and {report["stage"] for report in round_.reports} == {"propagate_deletions"}
     assert wards.rows("stay", "patient") == [("q",)] and wards.rows("ward") == [("b", 2)]
@@ -145,7 +145,7 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     wards.land("stays/1.csv", "patient,ward,beds\np-erased,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive_erasure_request(wards.settings, wards.graph, ["p-erased"])
+    receiving.receive_erasure_request(wards.lake, ["p-erased"])
     keeper.look()
     again = wards.land("stays/2.csv", "patient,ward,beds\np-erased,a,1\nr,b,2\n")
     keeper.look()

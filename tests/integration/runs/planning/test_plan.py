@@ -13,6 +13,7 @@ from sluice.cli.tables.upkeep import vacuum
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import searched_tables
 from sluice.errors import LeaseHeld
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import erasure_jobs
 from sluice.runs.job import JobRequest, run_recorded_stage
@@ -33,7 +34,7 @@ CHAIN = ("readings", "heart_rate", "device_day")
 
 
 def planned(lake: Lakehouse) -> RunPlan:
-    return plan.plan_run(lake.settings, lake.graph)
+    return plan.plan_run(lake.lake)
 
 
 @pytest.mark.slow
@@ -67,7 +68,7 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
     check(["nothing", "nothing", "nothing"])
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
     check(["ingest", "fold", "follow"])
-    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph)] == [True] * 4
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(PipelineLake(settings, lake.graph))] == [True] * 4
 
     # Between the stages each flow says what waits for it.
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)

@@ -66,7 +66,7 @@ def line(number: int, who: str, days: int | None, spent: int) -> str:
 
 
 def adds_up(lake: Lakehouse) -> bool:
-    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
+    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.lake))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     versions = shop.versions()
     of_deletion = find_version_origins(shop.workspace().path("orders"), lambda _: None)
     assert str(of_deletion[max(of_deletion)]) == "1 to 2"
-    assert find_undeclared_paths(shop.settings, shop.graph) == [], "what it notes is known to be Sluice's own"
+    assert find_undeclared_paths(shop.lake) == [], "what it notes is known to be Sluice's own"
     assert shop.run("propagate_deletions") == {} and shop.versions() == versions
 
     shop.land("orders/1-again.jsonl", line(1, "ada", 500, 9) + line(6, "eve", 401, 1) + line(7, "eve", 399, 4))
@@ -116,7 +116,7 @@ def test_a_restored_view_loses_what_gets_too_old_later_and_no_restore_brings_it_
     append_delivery(shop.workspace(), ORDERS, 3, [bid(3, "kim", 1, 30)])
     shop.run(LAYER)
     assert shop.rows("spending") == [("ada", 16), ("eve", 2), ("kim", 30)]
-    restoring.run_table_restore(shop.settings, shop.graph, "spending", before["spending"])
+    restoring.run_table_restore(shop.lake, "spending", before["spending"])
     assert shop.rows("spending") == [("ada", 16), ("eve", 5)], (
         "with a row that its inputs do not have any more: no change of them tells"
     )
@@ -125,16 +125,16 @@ def test_a_restored_view_loses_what_gets_too_old_later_and_no_restore_brings_it_
     left = [("ada", 7), ("bob", 5), ("eve", 2), ("kim", 30)]
     assert shop.rows("spending") == left
 
-    restoring.run_table_restore(shop.settings, shop.graph, "order", before["order"])
+    restoring.run_table_restore(shop.lake, "order", before["order"])
     # The young rows of two keys are not in the old version; the old ones, which are, may not come back.
     assert shop.rows("order", "id", "who") == [(2, "ada"), (4, "eve")]
     with pytest.raises(SluiceError, match=r"have become too old since may be in version .* --mode refresh --table spending"):
-        restoring.run_table_restore(shop.settings, shop.graph, "spending", before["spending"])
+        restoring.run_table_restore(shop.lake, "spending", before["spending"])
     assert shop.rows("spending") == left
 
     shop.graph = build_declaration_graph(PIPELINE, [ORDERS, order])
     shop.run(LAYER, mode="refresh", tables=["order"])
-    restoring.run_table_restore(shop.settings, shop.graph, "order", before["order"])
+    restoring.run_table_restore(shop.lake, "order", before["order"])
     assert shop.rows("order", "id", "who") == [(2, "ada"), (4, "eve")], "nor if all is kept by now"
 
 

@@ -59,10 +59,10 @@ def run_deletions(lake: Lakehouse) -> None:
 
 
 def lose_last_commit(lake: Lakehouse, name: str) -> lost_commits.LogRepair:
-    path = lake.workspace().tables()[name]
+    path = lake.workspace().lake.record_tables()[name]
     spoil(path, log.latest_table_version(path) or 0)
-    (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
-    lost_commits.repair_table_log(lake.settings, lake.graph, found)
+    (found,) = lost_commits.find_log_repairs(lake.lake)
+    lost_commits.repair_table_log(lake.lake, found)
     begin_another_process(lake.spark)
     return found
 
@@ -73,7 +73,7 @@ def people(lake: Lakehouse, name: str) -> list[str]:
 
 @pytest.mark.parametrize("lost", ["orders", "order"])
 def test_people_whose_erasure_was_lost_are_erased_again_before_any_flow_reads_them(lake: Lakehouse, lost: str) -> None:
-    request = receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who").request
+    request = receiving.receive_erasure_request(lake.lake, ["ann"], "who").request
     run_deletions(lake)
     assert people(lake, "orders") == people(lake, "order") == ["bob", "eve"] and adds_up(lake)
     found = lose_last_commit(lake, lost)
@@ -97,7 +97,7 @@ def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
 ) -> None:
     for module in (lost_contents, lost_removals):
         monkeypatch.setattr(module, "CLOCKS_DIFFER", timedelta())
-    receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who")
+    receiving.receive_erasure_request(lake.lake, ["ann"], "who")
     run_deletions(lake)
     for number in (2, 3):
         lake.land(f"orders/{number}.jsonl", json.dumps({"id": 10 + number, "who": "kim"}) + "\n")
@@ -109,7 +109,7 @@ def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
 
 
 def test_old_rows_and_people_who_are_back_together_reach_no_other_table(lake: Lakehouse) -> None:
-    request = receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who").request
+    request = receiving.receive_erasure_request(lake.lake, ["ann"], "who").request
     run_deletions(lake)
     assert lose_last_commit(lake, "orders").erased_again == (request,)
     declare(lake, KEPT)

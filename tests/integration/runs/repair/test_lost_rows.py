@@ -49,8 +49,8 @@ def spoil(path: str, version: int) -> None:
 
 def repair(lake: Lakehouse) -> dict[str, tuple[int, ...]]:
     """Repairs the damaged table. Returns the deliveries that are read again. What follows is as in another process."""
-    (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
-    lost_commits.repair_table_log(lake.settings, lake.graph, found)
+    (found,) = lost_commits.find_log_repairs(lake.lake)
+    lost_commits.repair_table_log(lake.lake, found)
     begin_another_process(lake.spark)
     return found.lost
 
@@ -65,7 +65,7 @@ def begin_another_process(spark: SparkSession) -> None:
 
 
 def adds_up(lake: Lakehouse) -> bool:
-    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
+    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.lake))
 
 
 def aside(lake: Lakehouse) -> list[tuple[Any, ...]]:

@@ -93,7 +93,7 @@ def deliver(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:
 
 
 def restore(lake: Lakehouse, name: str, version: int | str | None) -> dict[str, Any]:
-    report: dict[str, Any] = restoring.run_table_restore(lake.settings, lake.graph, name, str(version))["flows"][0]
+    report: dict[str, Any] = restoring.run_table_restore(lake.lake, name, str(version))["flows"][0]
     return report
 
 
@@ -102,7 +102,7 @@ def path(lake: Lakehouse, name: str) -> str:
 
 
 def erase(lake: Lakehouse, *people: str) -> None:
-    receiving.receive_erasure_request(lake.settings, lake.graph, people, "buyer")
+    receiving.receive_erasure_request(lake.lake, people, "buyer")
     lake.run("propagate_deletions")
 
 
@@ -132,9 +132,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     ]
     mark = versions.read_restoration_mark(path(shop, "sale"))
     assert mark is not None and mark.version == version and mark.at is not None
-    assert [
-        note for note in plans.plan_run(shop.settings, shop.graph).notes if f"'sale' was restored to version {version}" in note
-    ]
+    assert [note for note in plans.plan_run(shop.lake).notes if f"'sale' was restored to version {version}" in note]
     assert restore(shop, "sale", version)["version_after"] == found["version_after"], "once more changes nothing"
 
     # Its flow goes on with what is new, and its readers follow both; what it took since comes with a refresh.
@@ -186,7 +184,7 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
 
 
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
-    receiving.receive_erasure_request(shop.settings, shop.graph, ["bob"], "buyer")
+    receiving.receive_erasure_request(shop.lake, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         restore(shop, "sale", 0)
 
@@ -210,9 +208,9 @@ def test_rows_of_earlier_code_are_told_to_be_so(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared("sale", factor=2)
     shop.run(LAYER, mode="refresh", tables=["sale"])
-    assert not stale.find_stale_intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
+    assert not stale.find_stale_intervals(shop.lake, shop.graph.tables["sale"])
     restore(shop, "sale", version)
-    assert stale.find_stale_intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
+    assert stale.find_stale_intervals(shop.lake, shop.graph.tables["sale"])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.commands import ask_command, use_roots_of
 from sluice.cli.monitoring import report
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status.column_lineage_record import write_column_lineage
 from sluice.settings import Settings
@@ -82,7 +83,7 @@ def test_before_the_first_run_nothing_is_known(capsys: pytest.CaptureFixture[str
 
 
 def test_the_report_links_a_table_to_its_columns(settings: Settings) -> None:
-    page = report.render_report(settings, load_declaration_graph(settings, "gym"))
+    page = report.render_report(PipelineLake(settings, load_declaration_graph(settings, "gym")))
     assert '<a href="#table-heart_rate">' in page and 'id="table-heart_rate">' in page
     assert page.count('aria-label="columns of ') == 2, "a picture for each table of which something is known"
     assert "heart_rate_bronze.bpm (identity)" in page and "treated: round" in page and "rows of device_day (group by)" in page

@@ -19,6 +19,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import request_events, request_record
 from sluice.erasure.proof import chain
 from sluice.errors import UsageError
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
 from sluice.runs.run_ledger import WHOLE_STAGE
@@ -72,7 +73,7 @@ def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, A
 def render(settings: Settings, rows: list[dict[str, Any]]) -> Page:
     if rows:
         run_ledger.append_run_rows(PipelineRecords(settings, "gym"), rows)
-    return Page(report.render_report(settings, load_declaration_graph(settings, "gym")))
+    return Page(report.render_report(PipelineLake(settings, load_declaration_graph(settings, "gym"))))
 
 
 def test_a_lake_without_anything_has_a_page_with_every_declared_table(settings: Settings) -> None:
@@ -252,7 +253,7 @@ def test_a_table_shows_how_old_its_data_is_and_its_last_versions(settings: Setti
     path = graph.location(settings, "heart_rate")
     for number in range(7):
         write_deltalake(path, pa.table({"device_id": [number]}), mode="append")
-    page = Page(report.render_report(settings, graph, datetime.now(UTC) + timedelta(hours=3)))
+    page = Page(report.render_report(PipelineLake(settings, graph), datetime.now(UTC) + timedelta(hours=3)))
     assert re.search(r"7 rows data 3 h( 0 min)? old", page.shown), page.shown
     assert re.search(r"6 \S+ \S+ WRITE delta-rs 5 ", page.shown) and not re.search(r" 1 \S+ \S+ WRITE delta-rs", page.shown)
 
@@ -263,7 +264,7 @@ def test_a_page_refers_to_nothing_and_obeys_nothing(settings: Settings) -> None:
     page = render(settings, [row("first", "optimize", "heart_rate", 0, version_before=1, version_after=2, note=evil)])
     assert {name[:1] for name in page.refers} == {"#"} and {name[1:] for name in page.refers} <= page.ids
     assert evil in page.shown
-    text = report.render_report(settings, load_declaration_graph(settings, "gym"))
+    text = report.render_report(PipelineLake(settings, load_declaration_graph(settings, "gym")))
     assert "<script" not in text and "http" not in text and "@import" not in text and "url(" not in text
     assert len(text) < 200_000
 

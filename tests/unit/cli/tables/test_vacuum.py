@@ -16,6 +16,7 @@ from tests.commands import ask_command, use_roots_of
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake.clone_registry import register_shallow_clone
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.status import removals
 from sluice.settings import Settings
 from sluice.table_properties import RETENTION
@@ -111,16 +112,16 @@ def test_a_shallow_clone_holds_the_files_that_it_reads_and_its_table_has_no_long
 def test_a_clone_is_not_waited_for_longer_than_declared(settings: Settings, tmp_path: Path) -> None:
     clone_without_spark(settings, tmp_path / "dev", "heart_rate", 1)
     graph, now = load_declaration_graph(settings, "gym"), datetime.now(UTC)
-    assert removals.decide_table_vacuums(settings, graph, now + timedelta(days=999))["heart_rate"].held, (
+    assert removals.decide_table_vacuums(PipelineLake(settings, graph), now + timedelta(days=999))["heart_rate"].held, (
         "without a limit for ever"
     )
     graph = replace(graph, pipeline=replace(graph.pipeline, vacuum_waits="30 days"))
-    held = removals.decide_table_vacuums(settings, graph, now + timedelta(days=29))["heart_rate"]
+    held = removals.decide_table_vacuums(PipelineLake(settings, graph), now + timedelta(days=29))["heart_rate"]
     assert held.held and held.due is not None and timedelta(days=29) < held.due - now <= timedelta(days=30)
     late = now + timedelta(days=31)
-    broken = removals.decide_table_vacuums(settings, graph, late)["heart_rate"]
+    broken = removals.decide_table_vacuums(PipelineLake(settings, graph), late)["heart_rate"]
     assert broken.needed and broken.why.endswith(f"; it breaks the shallow clone {tmp_path / 'dev'}")
-    (reader,) = removals.find_slow_readers(settings, graph, late)[graph.location(settings, "heart_rate")]
+    (reader,) = removals.find_slow_readers(PipelineLake(settings, graph), late)[graph.location(settings, "heart_rate")]
     assert reader.overdue and reader.let_go() == (
         f"the shallow clone {tmp_path / 'dev'} is broken now: VACUUM waited 30 days for it. Remove that folder and make the clone again, as a "
         f"copy or with --shallow: sluice clone gym --to {tmp_path / 'dev'}"

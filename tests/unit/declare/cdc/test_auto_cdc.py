@@ -30,6 +30,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
 from sluice.flows.bronze.table_shape import TECHNICAL
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs import named_tables
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
@@ -241,7 +242,7 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
     ]
     found = transforms.examine_transforms(
-        spark, settings, build_declaration_graph(PIPELINE, [people, visitors, guests, *declared])
+        spark, PipelineLake(settings, build_declaration_graph(PIPELINE, [people, visitors, guests, *declared]))
     )
     misspelt = (
         "personal names 'emial', which is not one of its columns: the column that is meant would get into statistics. "
@@ -270,8 +271,8 @@ def test_a_personal_column_of_a_target_may_come_with_a_later_delivery(spark: Spa
     graph = of(target(personal=("email", "phone")), wrong_table(sequence_by="at", personal="email"))
     stored = f"id BIGINT, name STRING, at BIGINT, op STRING, {TECHNICAL}"
     spark.createDataFrame([], stored).write.format("delta").save(graph.location(settings, "people"))
-    assert transforms.examine_transforms(spark, settings, graph).mistakes == []
+    assert transforms.examine_transforms(spark, PipelineLake(settings, graph)).mistakes == []
     declared = replace(PEOPLE, schema="id BIGINT, name STRING, at BIGINT, op STRING, email STRING")
     graph = build_declaration_graph(PIPELINE, [declared, target(personal=("email", "phone"))])
-    (mistake,) = transforms.examine_transforms(spark, settings, graph).mistakes
+    (mistake,) = transforms.examine_transforms(spark, PipelineLake(settings, graph)).mistakes
     assert mistake.startswith("Table 'members': personal names 'phone', which is not one of its columns")

@@ -25,6 +25,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.computed import View
 from sluice.errors import DeclarationError, UsageError
 from sluice.flows.gold.probe import find_input_reaches
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 from sluice.testing import run
@@ -198,7 +199,7 @@ def test_the_optimiser_finds_how_far_a_change_reaches_through_a_view(spark: Spar
 
 @pytest.mark.spark
 def test_check_looks_into_views_and_finds_their_mistakes(spark: SparkSession, settings: Settings) -> None:
-    assert transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, ALL)).mistakes == []
+    assert transforms.examine_transforms(spark, PipelineLake(settings, build_declaration_graph(PIPELINE, ALL))).mistakes == []
 
     @view(reads="long_stay")
     def wrong(long: DataFrame) -> DataFrame:
@@ -206,7 +207,7 @@ def test_check_looks_into_views_and_finds_their_mistakes(spark: SparkSession, se
 
     text = view(name="text", reads="stay", sql="SELECT ward FROM stay, person")
     (first, second) = transforms.examine_transforms(
-        spark, settings, build_declaration_graph(PIPELINE, (*ALL, wrong, text))
+        spark, PipelineLake(settings, build_declaration_graph(PIPELINE, (*ALL, wrong, text)))
     ).mistakes
     assert first.startswith("View 'wrong': ") and "bedz" in first
     assert second.startswith("View 'text': its SQL text reads 'person', which is not in its reads.")

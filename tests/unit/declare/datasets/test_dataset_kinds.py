@@ -30,6 +30,7 @@ from sluice.ingest.deliveries.discovery import group_into_micro_batches
 from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
 from sluice.lake import table_frames
 from sluice.lake.flow_report import FlowReport
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.named_functions import NamedFunction
 from sluice.runs.execution.parallel_flows import Flow
@@ -229,9 +230,9 @@ def test_a_new_kind_is_one_entry(settings: Settings, spark: SparkSession) -> Non
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("pipelines.shop.bronze", __name__))
     lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [ORDERS, cities]))
     books = PipelineBooks(settings, lake.graph)
-    found = transforms.examine_transforms(spark, settings, lake.graph)
+    found = transforms.examine_transforms(spark, PipelineLake(settings, lake.graph))
     assert (found.mistakes, found.notes) == ([], [])
-    (step,) = (one for one in plan.plan_run(settings, lake.graph).steps if one.table == "cities")
+    (step,) = (one for one in plan.plan_run(PipelineLake(settings, lake.graph)).steps if one.table == "cities")
     assert (step.does, step.why) == (RECOMPUTE, "a copy")
     lake.land("orders/one.json", '{"id": 1, "city": "Rome"}\n{"id": 2, "city": "Oslo"}\n')
     assert lake.run()["cities"].notes == ["copied, named"]
@@ -247,7 +248,9 @@ def test_what_a_new_kind_gives_wrong_is_told_under_its_label(settings: Settings,
         name="wrong", function=lambda orders: orders.select("town"), reads=("orders",), keys=("id",), declared_in=__name__
     )
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("pipelines.shop.bronze", __name__))
-    (mistake,) = transforms.examine_transforms(spark, settings, build_declaration_graph(pipeline, [ORDERS, wrong])).mistakes
+    (mistake,) = transforms.examine_transforms(
+        spark, PipelineLake(settings, build_declaration_graph(pipeline, [ORDERS, wrong]))
+    ).mistakes
     assert mistake.startswith("Copy 'wrong': ") and "town" in mistake
 
 

@@ -13,6 +13,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 from sluice.flows.silver.judged_rows import carry_provenance
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -116,7 +117,7 @@ def test_what_a_text_may_not_read_or_do_is_found_without_running_it(spark: Spark
         "counted": view("SELECT user, count(*) AS n FROM good GROUP BY user", "counted", reads="good"),
     }
     declared = [EVENTS, *good.values(), *(text(sql, name) for name, (sql, _) in FOREIGN.items())]
-    found = transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, declared))
+    found = transforms.examine_transforms(spark, PipelineLake(settings, build_declaration_graph(PIPELINE, declared)))
     for name, (_, said) in FOREIGN.items():
         own = [mistake for mistake in found.mistakes if mistake.startswith(f"Table '{name}'")]
         assert len(own) == 1 and said in own[0], (name, own)

@@ -22,6 +22,7 @@ from sluice.erasure.personal_places.place import (
     PersonalPlace,
 )
 from sluice.erasure.proof import search_scope
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.named_functions import NamedFunction
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.pipeline_records import PipelineRecords
@@ -56,8 +57,8 @@ def house() -> Graph:
 def test_the_checkpoints_of_a_flow_are_claimed_whatever_its_layer_is_called(settings: Settings) -> None:
     pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.raw",))
     graph = build_declaration_graph(pipeline, (Source(name="notes", comment="Notes."),))
-    flow, folder = PipelineBooks(settings, graph).checkpoints(graph["notes"])
-    claim = claims.claim_checkpoints(settings, graph)
+    flow, folder = PipelineBooks(settings, graph).flow_checkpoints(graph["notes"])
+    claim = claims.claim_checkpoints(PipelineLake(settings, graph))
     assert claim(LAKE.name, Path(folder)) and Path(folder).name == flow == "bronze_notes"
     assert not claim(LAKE.name, Path(folder).with_name("raw_notes"))
 
@@ -69,7 +70,7 @@ def test_each_of_sluice_s_own_records_is_claimed_by_its_name_and_what_it_keeps_b
     for one in OWN_RECORDS:
         (folder / one.name / "of_no_table").mkdir(parents=True)
     (folder / "by_hand").mkdir()
-    found = {path.path for path in search_scope.find_undeclared_paths(settings, house)}
+    found = {path.path for path in search_scope.find_undeclared_paths(PipelineLake(settings, house))}
     by_table = {f"{OWN_FOLDER}/{one.name}/of_no_table" for one in OWN_RECORDS if one.by_table}
     assert found == {f"{OWN_FOLDER}/by_hand", *by_table} and len(by_table) == 4
 
@@ -87,12 +88,12 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its
         burn_letters=lambda erasing: None,
         burn_canary=lambda workspace, place: 0,
         plant_letter=_plant_letter,
-        claim_letters=lambda settings, graph: lambda root, path: path == there,
+        claim_letters=lambda lake: lambda root, path: path == there,
     )
     module_name = f"{steps.__name__}.letters"
     monkeypatch.setitem(sys.modules, module_name, cast(ModuleType, module))
     there.mkdir(parents=True)
-    (lost,) = search_scope.find_undeclared_paths(settings, house)
+    (lost,) = search_scope.find_undeclared_paths(PipelineLake(settings, house))
     assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
     letters = PersonalPlace(
         "letters",
@@ -108,15 +109,15 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its
             ),
         ),
         claims=NamedFunction(f"{module_name}:claim_letters"),
-        exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
+        exceptions=lambda lake: [CertificateException("copies of letters", None)],
     )
     everywhere = (*registry.PERSONAL_PLACES, letters)
     for module in (registry, search_scope):
         monkeypatch.setattr(module, "PERSONAL_PLACES", everywhere)
     found = canary.scan_fresh_canary(PipelineRecords(settings, "house"))
     assert found["letter"] and all(found.values())
-    assert search_scope.find_undeclared_paths(settings, house) == []
-    assert {"what": "copies of letters", "until": None} in search_scope.list_unreachable_places(settings, house)
+    assert search_scope.find_undeclared_paths(PipelineLake(settings, house)) == []
+    assert {"what": "copies of letters", "until": None} in search_scope.list_unreachable_places(PipelineLake(settings, house))
     blind = replace(letters, controls=(replace(letters.controls[0], findings=(ControlFinding("letter", "", "sqlite"),)),))
     monkeypatch.setattr(registry, "PERSONAL_PLACES", (blind,))
     assert canary.scan_fresh_canary(PipelineRecords(settings, "house")) == {"letter": 0}

@@ -37,6 +37,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import delivery_tables
 from sluice.lake import releases
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -80,7 +81,7 @@ NO_SPARK = SimpleNamespace(sql=lambda text: None)
 @pytest.fixture
 def request_of_her(settings: Settings, house: Graph) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
-    made = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
+    made = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
     workspace: Any = SimpleNamespace(
         records=PipelineRecords(settings, "house"), settings=settings, pipeline="house", graph=house, session=NO_SPARK
     )
@@ -105,7 +106,7 @@ def _canary(settings: Settings, request: str) -> Path:
 
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
     return certificate.issue_certificates(
-        settings, house, [request_record.read_erasure_request(PipelineRecords(settings, "house"), request)]
+        PipelineLake(settings, house), [request_record.read_erasure_request(PipelineRecords(settings, "house"), request)]
     )[request]
 
 
@@ -394,7 +395,7 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
     unplanted = _issue(settings, house, request)
     assert (unplanted.verdict, unplanted.record["control"]["why"]) == (
         "INCONCLUSIVE",
@@ -450,7 +451,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     (landing / "notes" / "_SUCCESS").touch()
     long_ago = time.time() - 16 * 60
     os.utime(landing / "notes" / "1.jsonl", (long_ago, long_ago))
-    found = {(one.root, one.path) for one in search_scope.find_undeclared_paths(settings, made)}
+    found = {(one.root, one.path) for one in search_scope.find_undeclared_paths(PipelineLake(settings, made))}
     assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
         ("released", "by_hand"),
         ("released", "1/extra"),
@@ -460,7 +461,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     assert _issue(settings, said, request_of_her).verdict == "PASS"
     # Nobody goes on writing a part of a file that has not grown for long.
     os.utime(landing / "notes" / "2.jsonl.part", (long_ago, long_ago))
-    assert [one.path for one in search_scope.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
+    assert [one.path for one in search_scope.find_undeclared_paths(PipelineLake(settings, said))] == ["notes/2.jsonl.part"]
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
@@ -490,7 +491,7 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
 ) -> None:
     _erase(settings, request_of_her)
     others = [
-        receiving.receive_erasure_request(settings, house, [Identifier("who", name)])
+        receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)])
         for name in ("cleo-meier-77", "dora-meier-78")
     ]
     note = requests.add_request_event
@@ -504,7 +505,7 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
     monkeypatch.setattr(certificate.requests, "add_request_event", broken)
     asked = [others[0], others[1], request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
     with pytest.raises(certificate.CertificatesNotIssued, match="its file is broken") as some:
-        certificate.issue_certificates(settings, house, asked)
+        certificate.issue_certificates(PipelineLake(settings, house), asked)
     assert set(some.value.made) == {others[1].request, request_of_her} and set(some.value.errors) == {others[0].request}
     assert some.value.made[request_of_her].verdict == "PASS"
     assert checking.verify_certificate(settings, some.value.made[request_of_her].path, house)["chain"] is True
@@ -524,7 +525,7 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
     )
@@ -552,13 +553,13 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 
 
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
+    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request.request, [Identifier("who", "badge-00a7f3", known_until=since)]
     )
-    assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
-    (entry,) = requests.pseudonymise_subjects(settings, house, [Identifier("who", "badge-00a7f3")])
+    assert (sought.collect_sought_needles(PipelineLake(settings, house), [request])).shared == {request.request: 0}
+    (entry,) = requests.pseudonymise_subjects(PipelineLake(settings, house), [Identifier("who", "badge-00a7f3")])
     row = {
         "domain": ["who"],
         "pseudonym": [entry.pseudonym],
@@ -567,9 +568,9 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     }
     path = PipelineRecords(settings, "house").suppression_list
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
-    assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
+    assert (sought.collect_sought_needles(PipelineLake(settings, house), [request])).shared == {request.request: 0}
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
-    found = sought.collect_sought_needles(settings, house, [request])
+    found = sought.collect_sought_needles(PipelineLake(settings, house), [request])
     assert found.shared == {request.request: 1}
     march = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1e6)
     assert [one.times for one in found.person if one.times] == [((None, march),)]
@@ -589,7 +590,7 @@ def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_know
     archived.parent.mkdir(parents=True)
     archived.write_text("1|4711\n")
     wanted = sought.SoughtNeedles(needles.build_needles([("who", "4711")], {"who": {"who"}}), [], 0)
-    assert [hit.path for hit in sought.scan_all_roots(settings, made, wanted).hits] == ["_archive/in/coded/b"]
+    assert [hit.path for hit in sought.scan_all_roots(PipelineLake(settings, made), wanted).hits] == ["_archive/in/coded/b"]
 
 
 @pytest.mark.parametrize("kind", ["instant", "date", "text"])
@@ -614,7 +615,8 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
         }[kind]
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
         issued = certificate.issue_certificates(
-            settings, made, [request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
+            PipelineLake(settings, made),
+            [request_record.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)],
         )[request_of_her]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
@@ -624,7 +626,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = PipelineRecords(settings, "house")
-    bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
+    bert = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     both = [request_record.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
@@ -637,7 +639,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     scans = []
     run = residue.scan_roots
     monkeypatch.setattr(residue, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
-    hers, his = certificate.issue_certificates(settings, house, asked).values()
+    hers, his = certificate.issue_certificates(PipelineLake(settings, house), asked).values()
     assert [name for name in scans if name != "canary"] == ["lake"]
     assert (hers.verdict, his.verdict, his.logical) == ("PASS", "FAIL", "FAIL")
     assert his.record["previous"] == hers.record["hash"]
@@ -648,7 +650,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 def test_requests_that_are_carried_out_together_have_one_canary(settings: Settings, house: Graph) -> None:
     records = PipelineRecords(settings, "house")
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
-    asked = [receiving.receive_erasure_request(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
+    asked = [receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant_canary(workspace, asked)
     assert len({one.control for one in planted}) == 1 and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
     assert len({tuple(canary.read_canary_identifiers(records, one.request)) for one in asked}) == 1
@@ -680,7 +682,7 @@ def test_requests_that_are_carried_out_together_have_one_canary(settings: Settin
 
 
 def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Settings, house: Graph, request_of_her: str) -> None:
-    bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
+    bert = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
     seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
@@ -691,5 +693,5 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
     asked = [
         request_record.read_erasure_request(PipelineRecords(settings, "house"), one) for one in (request_of_her, bert.request)
     ]
-    hers, his = certificate.issue_certificates(settings, made, asked).values()
+    hers, his = certificate.issue_certificates(PipelineLake(settings, made), asked).values()
     assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

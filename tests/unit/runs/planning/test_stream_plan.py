@@ -16,6 +16,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_stages import RESTORE
 from sluice.runs.planning import plan
 from sluice.runs.planning.steps import FAIL, FOLLOW, NOTHING, START_OVER, PlannedStep
@@ -47,13 +48,13 @@ WARD = build_declaration_graph(PIPELINE, [Source(name="pulses"), pulse, ten_minu
 
 
 def step(settings: Settings, mode: str = "increment") -> PlannedStep:
-    found = plan.plan_run(settings, WARD, mode, tables=["ten_minutes"] if mode == "refresh" else ())
+    found = plan.plan_run(PipelineLake(settings, WARD), mode, tables=["ten_minutes"] if mode == "refresh" else ())
     return next(one for one in found.steps if one.table == "ten_minutes")
 
 
 def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     """The checkpoint of a stream that has read so many versions of its input."""
-    _, folder = PipelineBooks(settings, WARD).checkpoints(ten_minutes)
+    _, folder = PipelineBooks(settings, WARD).flow_checkpoints(ten_minutes)
     path = WARD.location(settings, "pulse")
     made = checkpoints.open_checkpoint(
         folder, f"{LAYER}_ten_minutes", {"pulse": log.read_table_id(path)}, code or stream_starts.stream_fingerprint(ten_minutes)

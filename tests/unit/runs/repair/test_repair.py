@@ -30,6 +30,7 @@ from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries import known_files
 from sluice.lake import commit_history, log
 from sluice.lake.commit_history import REPAIR, WITHOUT_ROWS
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
 from sluice.runs.repair import lost_commits, lost_removals, restoring
@@ -116,9 +117,9 @@ def reasons(settings: Settings) -> dict[str, str]:
 
 
 def repair(settings: Settings) -> lost_commits.LogRepair:
-    (found,) = lost_commits.find_log_repairs(settings, WARD)
-    lost_commits.repair_table_log(settings, WARD, found)
-    assert lost_commits.find_log_repairs(settings, WARD) == []
+    (found,) = lost_commits.find_log_repairs(PipelineLake(settings, WARD))
+    lost_commits.repair_table_log(PipelineLake(settings, WARD), found)
+    assert lost_commits.find_log_repairs(PipelineLake(settings, WARD)) == []
     return found
 
 
@@ -176,7 +177,9 @@ def test_a_commit_that_a_repair_made_says_nothing_of_when_the_next_one_was_made(
 
 def test_steps_that_found_nothing_in_a_table_are_not_lost_with_its_commit(lake: Settings) -> None:
     records = PipelineRecords(lake, "ward")
-    made = [receiving.receive_erasure_request(lake, WARD, [Identifier("person", who)]).request for who in ("a", "b")]
+    made = [
+        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", who)]).request for who in ("a", "b")
+    ]
     for request, rows in zip(made, (0, 2), strict=True):
         requests.advance_request_state(records, request, request_events.LOGICALLY, "")
         erasure_ledger.record_erasure_step(records, [request], "pulse", "tables", rows=rows)
@@ -266,12 +269,12 @@ def test_a_cut_checkpoint_of_bronze_is_repaired_before_the_commit_that_cannot_be
     )
     spoil(path)
     file.write_bytes(file.read_bytes()[:20])
-    (first,) = lost_commits.find_log_repairs(lake, WARD)
+    (first,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert [one.file for one in first.damage] == [file.name] and [one.version for one in first.later] == [2]
     assert first.refused is None and first.anew == () and first.lost == {}
     told = restore._describe_log_repair("ward", first)
     assert "takes their place" not in told and f"{2:020d}.json is empty" in told and told.endswith("Repeat: sluice repair ward")
-    lost_commits.repair_table_log(lake, WARD, first)
+    lost_commits.repair_table_log(PipelineLake(lake, WARD), first)
     assert repair(lake).lost == {"pulses": (3,)}
     assert sorted(DeltaTable(path).to_pyarrow_table()["at"].to_pylist()) == [1, 2]
 
@@ -282,14 +285,14 @@ def test_a_log_of_bronze_that_is_not_whole_before_its_damage_is_refused_with_its
     log_of_first = Path(path, LOG, f"{0:020d}.json")
     whole = log_of_first.read_text()
     log_of_first.write_text("\n".join(line for line in whole.splitlines() if "metaData" not in line))
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert (
         found.refused and "'ward.pulses'" in found.refused and "version 0" in found.refused and "from a backup" in found.refused
     )
     log_of_first.write_text(whole)
     for file in Path(path).glob("*.parquet"):
         file.unlink()
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert found.refused and "'ward.pulses'" in found.refused
 
 
@@ -300,24 +303,24 @@ def test_a_cut_checkpoint_without_the_commits_before_it_is_refused_before_anythi
     file.write_bytes(file.read_bytes()[:20])
     Path(path, LOG, f"{0:020d}.json").unlink()
     Path(path, LOG, f"{2:020d}.json").write_bytes(b"")
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert found.refused and "checkpoint of the log of 'ward.pulses' is damaged" in found.refused
 
 
 def test_bronze_is_repaired_after_the_record_by_which_its_losses_are_found(lake: Settings) -> None:
     spoil(WARD.location(lake, "pulses"))
     spoil(PipelineRecords(lake, "ward").outcome_ledger)
-    found = {one.table: one for one in lost_commits.find_log_repairs(lake, WARD)}
+    found = {one.table: one for one in lost_commits.find_log_repairs(PipelineLake(lake, WARD))}
     assert found["outcomes"].refused is None
     assert "sluice repair ward" in str(found["pulses"].refused) and "'ward.pulses'" in str(found["pulses"].refused)
-    lost_commits.repair_table_log(lake, WARD, found["outcomes"])
+    lost_commits.repair_table_log(PipelineLake(lake, WARD), found["outcomes"])
     assert repair(lake).table == "pulses"
 
 
 def test_a_cut_checkpoint_of_the_list_of_erased_people_loses_nobody(lake: Settings) -> None:
     from sluice.erasure import request_events, requests
 
-    request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
+    request = receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": request.request})
     requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
@@ -342,32 +345,32 @@ def test_a_lost_commit_whose_checkpoint_holds_the_table_without_older_commits_is
 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
-    receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
+    receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": "lost"})
     spoil(path)
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert found.refused is None  # a request that is not carried out is on no list
     shutil.rmtree(path)
     first = spoil(WARD.location(lake, "pulse"))
     first.unlink()
     spoil(WARD.location(lake, "pulse"))
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     with pytest.raises(SluiceError, match=r"first commit of 'ward\.pulse' is damaged.*from a backup; or move"):
-        lost_commits.repair_table_log(lake, WARD, found)
+        lost_commits.repair_table_log(PipelineLake(lake, WARD), found)
     with pytest.raises(UsageError, match="Did you mean 'pulse'"):
-        lost_commits.find_log_repairs(lake, WARD, "pulze")
+        lost_commits.find_log_repairs(PipelineLake(lake, WARD), "pulze")
 
 
 def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
+    request = receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": request.request})
     from sluice.erasure import request_events, requests
 
     requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
     spoil(path)
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert found.refused and request.request in found.refused and "come back" in found.refused
 
 
@@ -376,13 +379,15 @@ def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_b
     from sluice.erasure import erasure_ledger, request_events, requests
 
     records = PipelineRecords(lake, "ward")
-    failed, waiting = (receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert"))
+    failed, waiting = (
+        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
+    )
     requests.advance_request_state(records, failed.request, request_events.FAILED, "several people had it")
     if begun:
         erasure_ledger.record_erasure_step(records, [waiting.request], "pulse", "tables", rows=1)
     write(records.suppression_list, {"request": "other"}, {"request": "lost"})
     spoil(records.suppression_list)
-    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert bool(found.refused) is begun
     assert not found.refused or (waiting.request in found.refused and failed.request not in found.refused)
 
@@ -392,7 +397,7 @@ def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(la
 
     workspace: Any = SimpleNamespace(pipeline="ward", records=PipelineRecords(replace(lake, erasure_approval=True), "ward"))
     taken_back, stands = (
-        receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert")
+        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
     )
     request_reversal.withdraw_erasure_request(workspace.records, taken_back.request)
     with pytest.raises(

@@ -27,6 +27,7 @@ from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest import delivery_tables
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
 from sluice.runs.planning import plan
@@ -107,18 +108,18 @@ def test_days_that_earlier_code_folded_are_stale_until_they_are_replayed(setting
     deliver(settings, [7], START + DAY)
     record(settings, "shop", both_layers(START + DAY, fingerprint=code))
     table_ = shop.tables["report"]
-    assert stale.find_stale_intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
-    assert stale.forecast_stale_intervals(settings, shop, table_, JANUARY) == []
+    assert stale.find_stale_intervals(PipelineLake(settings, shop), table_) == [Interval.of("2026-01-01", "2026-01-06")]
+    assert stale.forecast_stale_intervals(PipelineLake(settings, shop), table_, JANUARY) == []
     middle = Interval.of("2026-01-02", "2026-01-03")
     left = [Interval.of("2026-01-01", "2026-01-01"), Interval.of("2026-01-06", "2026-01-06")]
-    assert stale.forecast_stale_intervals(settings, shop, table_, middle) == left
+    assert stale.forecast_stale_intervals(PipelineLake(settings, shop), table_, middle) == left
     replayed = {"mode": "replay", "interval_start": middle.start, "interval_end": middle.end}
     record(settings, "shop", both_layers(START + 2 * DAY, fingerprint=code, **replayed | {"state": "failed"}))
-    assert stale.find_stale_intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
+    assert stale.find_stale_intervals(PipelineLake(settings, shop), table_) == [Interval.of("2026-01-01", "2026-01-06")]
     record(settings, "shop", both_layers(START + 3 * DAY, fingerprint=code, **replayed))
-    assert stale.find_stale_intervals(settings, shop, table_) == left
+    assert stale.find_stale_intervals(PipelineLake(settings, shop), table_) == left
     record(settings, "shop", both_layers(START + 4 * DAY, fingerprint=code, note="folded anew: refresh"))
-    assert stale.find_stale_intervals(settings, shop, table_) == []
+    assert stale.find_stale_intervals(PipelineLake(settings, shop), table_) == []
 
 
 def test_rows_by_code_that_came_between_are_stale_after_going_back(settings: Settings) -> None:
@@ -128,7 +129,9 @@ def test_rows_by_code_that_came_between_are_stale_after_going_back(settings: Set
     record(settings, "shop", both_layers(START, fingerprint=code))
     deliver(settings, [2], START + DAY)
     record(settings, "shop", both_layers(START + DAY, fingerprint="between"))
-    assert stale.find_stale_intervals(settings, shop, shop.tables["report"]) == [Interval.of("2026-01-02", "2026-01-02")]
+    assert stale.find_stale_intervals(PipelineLake(settings, shop), shop.tables["report"]) == [
+        Interval.of("2026-01-02", "2026-01-02")
+    ]
 
 
 def test_of_records_with_dates_of_their_own_all_dates_are_stale(settings: Settings) -> None:
@@ -138,12 +141,17 @@ def test_of_records_with_dates_of_their_own_all_dates_are_stale(settings: Settin
     record(settings, "shop", both_layers(START, fingerprint="before"))
     record(settings, "shop", both_layers(START + DAY, fingerprint=code))
     table_ = shop.tables["report"]
-    assert [stale.describe_stale_interval(one) for one in stale.find_stale_intervals(settings, shop, table_)] == ["all dates"]
-    assert [stale.describe_stale_interval(one) for one in stale.forecast_stale_intervals(settings, shop, table_, JANUARY)] == [
+    assert [stale.describe_stale_interval(one) for one in stale.find_stale_intervals(PipelineLake(settings, shop), table_)] == [
+        "all dates"
+    ]
+    assert [
+        stale.describe_stale_interval(one)
+        for one in stale.forecast_stale_intervals(PipelineLake(settings, shop), table_, JANUARY)
+    ] == [
         "before 2026-01-01",
         "from 2026-02-01 on",
     ]
-    assert stale.forecast_stale_intervals(settings, shop, table_, JANUARY, extent=JANUARY) == []
+    assert stale.forecast_stale_intervals(PipelineLake(settings, shop), table_, JANUARY, extent=JANUARY) == []
 
 
 def scheduled(day: int, **values: Any) -> list[dict[str, Any]]:
@@ -153,15 +161,15 @@ def scheduled(day: int, **values: Any) -> list[dict[str, Any]]:
 
 def test_gaps_are_what_never_ran_and_what_failed(settings: Settings) -> None:
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
-    assert timeliness.find_schedule_gaps(settings, shop, now) == []
+    assert timeliness.find_schedule_gaps(PipelineLake(settings, shop), now) == []
     for day in (1, 2, 7):
         record(settings, "shop", scheduled(day))
     record(settings, "shop", [scheduled(5)[0], {**scheduled(5)[1], "state": "failed"}])
-    (found,) = timeliness.find_schedule_gaps(settings, shop, now)[:1]
+    (found,) = timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)[:1]
     assert found.interval == Interval(START + 2 * DAY, START + 6 * DAY)
     assert (found.why, found.command("shop")) == ("never ran or failed", "sluice backfill shop --from 2026-01-03 --to 2026-01-06")
     # The interval of the 9th has just ended, and its run may still come; that of the 8th is missing.
-    assert [one.interval for one in timeliness.find_schedule_gaps(settings, shop, now)][1:] == [
+    assert [one.interval for one in timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)][1:] == [
         Interval(START + 7 * DAY, START + 8 * DAY)
     ]
 
@@ -172,7 +180,7 @@ def test_a_table_that_got_another_name_opens_no_gap_and_a_run_without_its_stage_
         bronze, silver = scheduled(day)
         record(settings, "shop", [bronze, {**silver, "flow": "reports_as_it_was_called"}] if day != 2 else [bronze])
     record(settings, "shop", scheduled(4))
-    assert [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)] == [
+    assert [gap.interval for gap in timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)] == [
         Interval(START + DAY, START + 2 * DAY)
     ]
 
@@ -182,7 +190,7 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
     record(settings, "shop", scheduled(1))
     record(settings, "shop", [{**row, "state": "failed"} for row in scheduled(2)])
     record(settings, "shop", [{**row, "started_at": row["started_at"] + timedelta(hours=1)} for row in scheduled(2)])
-    assert [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)] == [
+    assert [gap.interval for gap in timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)] == [
         Interval(START + 2 * DAY, START + 3 * DAY)
     ]
     third = {
@@ -191,9 +199,9 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
         "interval_end": datetime(2026, 1, 5, tzinfo=UTC),
     }
     record(settings, "shop", both_layers(START + 5 * DAY, **third)[:1])
-    assert len(timeliness.find_schedule_gaps(settings, shop, now)) == 1
+    assert len(timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)) == 1
     record(settings, "shop", both_layers(START + 6 * DAY, **third))
-    assert timeliness.find_schedule_gaps(settings, shop, now) == []
+    assert timeliness.find_schedule_gaps(PipelineLake(settings, shop), now) == []
 
 
 @pytest.mark.parametrize("first", [2, 3])
@@ -201,14 +209,14 @@ def test_the_backfill_of_the_day_whose_run_is_missing_closes_the_gap(settings: S
     shop, now = declared(), START + 5 * DAY + timedelta(hours=1)
     for day in {1, 2, 3, 4} - set(range(first, 4)):
         record(settings, "shop", scheduled(day))
-    (gap,) = timeliness.find_schedule_gaps(settings, shop, now)
+    (gap,) = timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)
     assert gap.interval == Interval(START + (first - 1) * DAY, START + 3 * DAY)
     assert gap.command("shop") == f"sluice backfill shop --from 2026-01-0{first} --to 2026-01-03"
     for day in range(first, 4):
         midnight = datetime(2026, 1, day, tzinfo=UTC)
         replay = {"mode": "replay", "interval_start": midnight, "interval_end": midnight + DAY}
         record(settings, "shop", both_layers(START + (6 + day) * DAY, **replay))
-    assert timeliness.find_schedule_gaps(settings, shop, now) == []
+    assert timeliness.find_schedule_gaps(PipelineLake(settings, shop), now) == []
 
 
 def test_the_backfill_of_a_gap_of_hours_reaches_its_last_day(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +231,7 @@ def test_the_backfill_of_a_gap_of_hours_reaches_its_last_day(settings: Settings,
         return schedule_intervals.data_intervals_overlapping(schedule, span)
 
     monkeypatch.setattr(timeliness, "data_intervals_overlapping", count_overlapping)
-    (gap, *_) = timeliness.find_schedule_gaps(settings, shop, START + 2 * DAY + hour)
+    (gap, *_) = timeliness.find_schedule_gaps(PipelineLake(settings, shop), START + 2 * DAY + hour)
     assert gap.command("shop") == "sluice backfill shop --from 2026-01-01 --to 2026-01-03"
     assert max(span.end - span.start for span in asked) < hour, "the ticks of months are not listed one by one"
 
@@ -241,7 +249,7 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     for _ in range(3):
         span.looked()
     monkeypatch.undo()
-    open_ones = [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)]
+    open_ones = [gap.interval for gap in timeliness.find_schedule_gaps(PipelineLake(settings, shop), now)]
     before, after = Interval(START + 1 * DAY, START + 3 * DAY), Interval(START + 5.5 * DAY, START + 8 * DAY)
     assert open_ones == [before, after], "its first look took all of its day, its last one what had come until then"
 
@@ -308,11 +316,13 @@ def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> 
     write_deltalake(PipelineRecords(settings, "shop").table_path("bronze", "reports"), pa.table({"_delivery": [1] * 30}))
     for name in ("r-20260102-late.csv", "r-20260301.csv"):
         (folder / name).write_text("id\n1\n")
-    found = plan.plan_run(settings, shop, "replay", Interval.of("2026-01-01", "2026-01-05"))
+    found = plan.plan_run(PipelineLake(settings, shop), "replay", Interval.of("2026-01-01", "2026-01-05"))
     bronze, silver = found.steps
     assert (bronze.does, [file["file"] for file in bronze.files]) == ("ingest", ["r-20260102-late.csv"])
     assert (silver.does, silver.deliveries) == ("fold again", 3)
-    assert plan.plan_run(settings, shop, "replay", Interval.of("2026-02-01", "2026-02-05")).steps[1].does == "nothing"
+    assert (
+        plan.plan_run(PipelineLake(settings, shop), "replay", Interval.of("2026-02-01", "2026-02-05")).steps[1].does == "nothing"
+    )
 
 
 def test_the_ledger_is_held_against_the_tables(settings: Settings) -> None:
@@ -320,16 +330,16 @@ def test_the_ledger_is_held_against_the_tables(settings: Settings) -> None:
     deliver(settings, [1, 2], START)
     path = PipelineRecords(settings, "shop").table_path("bronze", "reports")
     write_deltalake(path, pa.table({"_delivery": [1] * 10 + [2] * 10}))
-    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, shop)] == [True]
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(PipelineLake(settings, shop))] == [True]
     write_deltalake(path, pa.table({"_delivery": [2] * 3}), mode="append")
-    (account,) = reconciliation.reconcile_deliveries(settings, shop)
+    (account,) = reconciliation.reconcile_deliveries(PipelineLake(settings, shop))
     assert account.off == {"reports": 3}
     assert account.deliveries == [{"table": "reports", "delivery": 2, "counted": 10, "there": 13}]
     DeltaTable(path).delete("_delivery = 2")
     record(settings, "shop", [run_row(START, stage="propagate_deletions", flow="reports", deleted=10)])
-    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, shop)] == [True]
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(PipelineLake(settings, shop))] == [True]
     DeltaTable(path).delete("_delivery = 1")
-    assert [account.off for account in reconciliation.reconcile_deliveries(settings, shop)] == [{"reports": -10}]
+    assert [account.off for account in reconciliation.reconcile_deliveries(PipelineLake(settings, shop))] == [{"reports": -10}]
 
 
 def test_without_a_lake_the_plan_is_a_first_run(call: Call, settings: Settings) -> None:
@@ -367,7 +377,7 @@ def test_wrong_use_is_answered_with_a_hint(call: Call, arguments: tuple[str, ...
 
 def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings: Settings) -> None:
     graph_ = load_declaration_graph(settings, "gym")
-    flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate"])
+    flow, folder = PipelineBooks(settings, graph_).flow_checkpoints(graph_["heart_rate"])
     made = checkpoints.open_checkpoint(folder, flow, {"outcomes": "1"})
     assert call("checkpoint", "reset", "gym.heart_rate")[0] == 2
     lock = Path(PipelineRecords(settings, "gym").bookkeeping()) / "lease.lock"
@@ -394,7 +404,7 @@ def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings:
 def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Call, settings: Settings) -> None:
     graph_ = load_declaration_graph(settings, "gym")
     write_deltalake(PipelineRecords(settings, "gym").table_path("silver", "heart_rate"), pa.table({"time": [1]}))
-    flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate_10min"])
+    flow, folder = PipelineBooks(settings, graph_).flow_checkpoints(graph_["heart_rate_10min"])
     checkpoints.open_checkpoint(folder, flow, {})
     checkpoints.reset_checkpoint(folder, flow)
     (shown,) = json.loads(call("checkpoint", "show", "gym.heart_rate_10min", "--json")[1])["checkpoints"]

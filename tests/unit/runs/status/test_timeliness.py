@@ -11,6 +11,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status import timeliness
 from sluice.settings import Settings
@@ -31,7 +32,7 @@ def _declare_published_report() -> Graph:
 
 
 def _measure(settings: Settings, graph: Graph, after: timedelta) -> timeliness.Freshness:
-    (found,) = timeliness.measure_freshness(settings, graph, datetime.now(UTC) + after)
+    (found,) = timeliness.measure_freshness(PipelineLake(settings, graph), datetime.now(UTC) + after)
     return found
 
 

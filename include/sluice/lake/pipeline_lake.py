@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.declare.datasets.dataset import AnyDataset, Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
 from sluice.errors import SluiceError
@@ -29,7 +31,7 @@ class FlowPaths(Protocol):
     def landing(self) -> Location:
         """The folder that holds the sources' folders, each at its `path`."""
 
-    def table(self, name: str) -> str:
+    def path(self, name: str) -> str:
         """Returns where a declared table lies."""
 
     def quarantine(self, name: str) -> str:
@@ -47,29 +49,38 @@ class FlowPaths(Protocol):
 
 def locate_streamed_tables(paths: FlowPaths, declared: Source | Dataset[Any]) -> dict[str, str]:
     """Returns the paths of the tables that a declaration's flow streams, by their names in its checkpoint."""
-    inputs = {name: paths.table(name) for name in declared.streamed_reads}
+    inputs = {name: paths.path(name) for name in declared.streamed_reads}
     return inputs | {name: paths.bookkeeping(record) for name, record in declared.streamed_records.items()}
 
 
 @dataclass(frozen=True)
-class PipelinePaths:
-    """A pipeline's paths: its tables lie where their declarations say, everything else where its records say."""
+class PipelineLake:
+    """One pipeline's lake: what is declared, and where it lies by these settings. Made where a job or command has loaded the declarations."""
 
-    records: PipelineRecords
+    settings: Settings
     graph: Graph
+
+    @cached_property
+    def records(self) -> PipelineRecords:
+        """The locations of everything that is recorded of the pipeline."""
+        return self.graph.records(self.settings)
 
     @property
     def landing(self) -> Location:
         """As the records say."""
         return self.records.landing
 
-    def table(self, name: str) -> str:
+    def path(self, name: str) -> str:
         """As the declaration says."""
-        return self.graph.location(self.records.settings, name)
+        return self.graph.location(self.settings, name)
 
     def quarantine(self, name: str) -> str:
         """As the records say; of a restricted table below the restricted root, too."""
         return self.records.quarantine(name, restricted=self.graph[name].restricted)
+
+    def late(self, name: str) -> str:
+        """Returns where the rows lie that came too late for a stream."""
+        return self.graph.location_of_late(self.settings, name)
 
     def checkpoints(self, flow: str) -> str:
         """As the records say."""
@@ -83,32 +94,44 @@ class PipelinePaths:
         """As the records say."""
         return self.records.stop_request(run)
 
+    def record_tables(self) -> dict[str, str]:
+        """Returns every table that may hold records, by its SQL name: declared tables, quarantines, and late tables of streams."""
+        return {name: path for item in self.graph for name, path in self._tables_written_for(item).items()}
+
+    def stage_tables(self, stage: str = "") -> dict[str, str]:
+        """Returns, by name, the tables that a stage reads or writes, Sluice's own among them; all tables if the stage is no layer."""
+        written = self.graph.in_layer(stage)
+        if not written:
+            return locate_bookkeeping_tables(self.records) | self.record_tables()
+        found = locate_bookkeeping_tables(self.records)
+        for name in dict.fromkeys(name for item in written for name in item.reads):
+            found |= self._tables_read_as(self.graph[name])
+        for item in written:
+            found |= self._tables_written_for(item)
+        return found
+
+    def _tables_read_as(self, item: Source | AnyDataset) -> dict[str, str]:
+        late = {item.late: self.late(item.name)} if item.late and item.may_be_late else {}
+        return {self.graph.table_of(item.name): self.path(item.name), **late}
+
+    def _tables_written_for(self, item: Source | AnyDataset) -> dict[str, str]:
+        aside = {name_quarantine(item.name): self.quarantine(item.name)} if item.kind.sets_rows_aside else {}
+        return {**self._tables_read_as(item), **aside}
+
+
+def load_pipeline_lake(settings: Settings, pipeline: str) -> PipelineLake:
+    """Loads a pipeline's declarations, and returns its lake. Raises what `load_declaration_graph` does."""
+    return PipelineLake(settings, load_declaration_graph(settings, pipeline))
+
 
 def list_own_tables(paths: FlowPaths, tables: Iterable[OwnRecord] = OWN_TABLES) -> dict[str, str]:
     """Returns the paths of tables of Sluice's own records, whether they exist or not, by their names in reports: all, or these."""
     return {name_own_record(one): paths.bookkeeping(one.name) for one in tables}
 
 
-def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
+def check_stage_logs(lake: PipelineLake, stage: str) -> None:
     """Raises DamagedLog, with the table and the remedy, if the log of a table that the stage reads or writes is damaged."""
-    check_table_logs(locate_stage_tables(settings, graph, stage), graph.pipeline.name)
-
-
-def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
-    """Returns, by name, the paths of the tables that a stage reads or writes, or of all tables if the stage is no layer."""
-    of_layer = [item.name for item in graph if graph.layer(item) == stage]
-    reads = [name for item in graph if item.name in of_layer for name in item.reads]
-    paths = PipelinePaths(graph.records(settings), graph)
-    found = locate_bookkeeping_tables(paths.records)
-    for item in graph:
-        if of_layer and item.name not in (*of_layer, *reads):
-            continue
-        found[graph.table_of(item.name)] = graph.location(settings, item.name)
-        if item.kind.sets_rows_aside and (not of_layer or item.name in of_layer):
-            found[name_quarantine(item.name)] = paths.quarantine(item.name)
-        if item.late and item.may_be_late:
-            found[item.late] = graph.location_of_late(settings, item.name)
-    return found
+    check_table_logs(lake.stage_tables(stage), lake.graph.pipeline.name)
 
 
 def locate_bookkeeping_tables(records: PipelineRecords) -> dict[str, str]:
