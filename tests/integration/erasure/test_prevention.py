@@ -101,7 +101,7 @@ def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     from sluice.cli.running import plan
 
     use_roots_of(monkeypatch, shop.settings)
-    monkeypatch.setattr(plan, "load_declaration_graph", lambda settings, name: shop.graph)
+    monkeypatch.setattr(plan, "load_pipeline_lake", lambda settings, name: shop.lake)
     yield
 
 

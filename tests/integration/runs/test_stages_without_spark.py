@@ -51,8 +51,8 @@ def shop(settings: Settings, spark: SparkSession, source: Source = sales) -> Lak
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     made = shop(settings, spark)
-    for module in (task_without_spark, without_spark):
-        monkeypatch.setattr(module, "load_declaration_graph", lambda settings, pipeline: made.graph)
+    monkeypatch.setattr(task_without_spark, "load_declaration_graph", lambda settings, pipeline: made.graph)
+    monkeypatch.setattr(without_spark, "load_pipeline_lake", lambda settings, pipeline: made.lake)
     made.land("sales/1.csv", "id,at\n1,2026-01-01 00:00:00\n")
     return made
 

@@ -134,7 +134,7 @@ def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str
 def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
     """The graph that is loaded for a run."""
     graph = shop(day, month)
-    monkeypatch.setattr(name_registration, "load_declaration_graph", lambda *_: graph)
+    monkeypatch.setattr(name_registration, "load_pipeline_lake", lambda settings, _: PipelineLake(settings, graph))
     return graph
 
 

@@ -202,26 +202,25 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     records = PipelineRecords(settings, "club")
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
     asking_graph = build_declaration_graph(CLUB, [PEOPLE, known], [LINK], said)
-    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club", graph=asking_graph)
+    lake = PipelineLake(settings, asking_graph)
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club", graph=asking_graph, lake=lake)
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
-    assert not searched_tables.has_unseen_request_rows(
-        PipelineLake(settings, asking_graph)
-    ) and not due_requests.may_hold_unseen_requests(records), "there is no bronze"
+    assert not searched_tables.has_unseen_request_rows(lake) and not due_requests.may_hold_unseen_requests(records), (
+        "there is no bronze"
+    )
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
-    assert searched_tables.has_unseen_request_rows(PipelineLake(settings, asking_graph))
+    assert searched_tables.has_unseen_request_rows(lake)
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
     assert (
-        not searched_tables.has_unseen_request_rows(PipelineLake(settings, asking_graph))
+        not searched_tables.has_unseen_request_rows(lake)
         and not due_requests.may_hold_unseen_requests(records)
         and asking.create_requests_from_rows(workspace) == []
     )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert searched_tables.has_unseen_request_rows(
-        PipelineLake(settings, asking_graph)
-    ) and due_requests.may_hold_unseen_requests(records)
+    assert searched_tables.has_unseen_request_rows(lake) and due_requests.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
     refused = request_record.list_erasure_requests(records)[0]
     requests.advance_request_state(records, refused, request_events.FAILED, "several people's")

@@ -14,6 +14,7 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.cli import name_lookup
 from sluice.declare import F, Pipeline, Source, materialized_view, table, view
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,12 +66,13 @@ def wards(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 def call(wards: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """A command over that lake, with its declarations in place of the gym's."""
 
-    def load(settings: Settings, name: str) -> Any:
-        return replace(wards.graph, pipeline=replace(GYM, name=name), computed={} if name != "gym" else wards.graph.computed)
+    def load(settings: Settings, name: str) -> PipelineLake:
+        computed = {} if name != "gym" else wards.graph.computed
+        return PipelineLake(settings, replace(wards.graph, pipeline=replace(GYM, name=name), computed=computed))
 
     with pytest.MonkeyPatch.context() as patch:
         use_roots_of(patch, wards.settings)
-        patch.setattr(name_lookup, "load_declaration_graph", load)
+        patch.setattr(name_lookup, "load_pipeline_lake", load)
         yield lambda *arguments: call_command(capsys, *arguments)
 
 

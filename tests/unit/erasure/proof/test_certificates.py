@@ -320,7 +320,7 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
 ) -> None:
     monkeypatch.setattr(certificates.Settings, "current", lambda: settings)
     monkeypatch.setattr(certificates, "list_pipeline_records", lambda of: [PipelineRecords(of, "house")])
-    monkeypatch.setattr(certificates, "load_declaration_graph", lambda *_: house)
+    monkeypatch.setattr(certificates, "load_pipeline_lake", lambda *_: PipelineLake(settings, house))
     monkeypatch.setattr(lock, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
     with pytest.raises(SluiceError, match="says FAIL") as failed:
         certificates.show_certificate(request_of_her, new=True)  # the control is there still
