@@ -73,6 +73,8 @@ FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # What sorts or groups takes memory by the page, of 64 MB with this heap. Half of all collections were for such pages.
+    "spark.buffer.pageSize": "1m",
     # Each query's plan goes to Spark's listeners as text, which nobody reads here.
     "spark.sql.ui.explainMode": "simple",
 }
