@@ -60,8 +60,8 @@ ON_STORE = tests/integration tests/crash --lake-on-store --numprocesses 2 --dist
 
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
-test: setup-store ## Set up, then run the tests (ARGS="-k name" chooses)
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup-store ## Set up, then run the tests (ARGS="-k name" chooses; THOROUGH=yes runs those of edges, too)
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(if $(THOROUGH),-m "not slow and not system") $(ARGS)
 	@$(if $(ARGS)$(WITHOUT_STORE),true,$(MAKE) --no-print-directory test-store-first)
 
 # Each of the two processes makes its own lake of what the tests begin with: together they are done sooner than one alone.
