@@ -150,6 +150,7 @@ def at_new(folders: pytest.TempPathFactory) -> Settings:
     return Settings(folder, **build_root_settings(folder))
 
 
+@pytest.mark.thorough(beside="properties/test_histories.py")
 @pytest.mark.spark
 @examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
 @given(random=st.randoms(use_true_random=True))

@@ -209,6 +209,7 @@ few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.ge
 many = examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 
 
+@pytest.mark.thorough(beside="integration/runs/repair/test_replay.py")
 @pytest.mark.spark
 @few
 @given(random=st.randoms(use_true_random=True))

@@ -432,6 +432,7 @@ def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory:
     follow(at(tmp_path_factory), spark, random, TELLING, steps=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @few
 @given(random=st.randoms(use_true_random=True))

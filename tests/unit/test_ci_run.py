@@ -76,7 +76,7 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
         "store-jars",
         "setup",
         "lint",
-        "test WITHOUT_STORE=yes ARGS=--durations=60",
+        "test WITHOUT_STORE=yes THOROUGH=yes ARGS=--durations=60",
         "test-store-first ARGS=",
         "test-system ARGS=--durations=12",
         "test AIRFLOW=2 WITHOUT_ARCHIVE=yes ARGS=tests/airflow tests/unit/test_setup.py",

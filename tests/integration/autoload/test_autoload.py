@@ -108,6 +108,7 @@ def test_four_arguments_ingest_what_is_there_grow_with_it_and_take_nothing_twice
     assert rows(table, "SELECT count(*) FROM t") == [(4,)]
 
 
+@pytest.mark.thorough
 def test_however_often_it_is_called_its_records_are_few_files(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_table_by_name_is_in_the_callers_database_and_its_history_names_the_ru
     assert ids(tmp_path / "a database" / "visits") == [1, 2, 3]
 
 
+@pytest.mark.thorough
 def test_a_table_that_somebody_else_made_is_appended_to_in_its_own_types(
     spark: SparkSession, folder: Path, database: str, tmp_path: Path
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_table_that_somebody_else_made_is_appended_to_in_its_own_types(
     assert rows(path, "SELECT count(*) FROM t") == [(5,)]
 
 
+@pytest.mark.thorough
 def test_a_foreign_table_with_another_idea_of_our_columns_is_refused(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/table` (id BIGINT, _row STRING) USING delta")
     with pytest.raises(UsageError, match="has a column _row of type string, which Sluice needs as bigint"):
@@ -166,6 +169,7 @@ def test_a_foreign_table_with_another_idea_of_our_columns_is_refused(spark: Spar
         autoload_to_table(folder, "json", f"{tmp_path}/table", tmp_path / "checkpoint", schema="id STRING")
 
 
+@pytest.mark.thorough
 def test_two_folders_into_one_table_lose_nothing(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     land(tmp_path / "other", "1.json", {"id": 11}, {"id": 12})
     take(folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
@@ -174,6 +178,7 @@ def test_two_folders_into_one_table_lose_nothing(spark: SparkSession, folder: Pa
     assert ids(tmp_path / "table") == [1, 2, 11, 12]
 
 
+@pytest.mark.thorough
 def test_csv_with_options_in_sparks_spelling(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path / "in", "1.csv", "id;name", '1;"a;b"', "2;c")
     land(tmp_path / "in", "1.txt", "no CSV")

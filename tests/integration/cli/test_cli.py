@@ -75,6 +75,7 @@ def test_sql_reads_every_table_by_its_name(call: Call, lake: Settings) -> None:
     assert row["readings"] == row["rates"] == rows["heart_rate"] > 0
 
 
+@pytest.mark.thorough
 def test_sql_as_of_a_version_and_an_instant(call: Call) -> None:
     count = "SELECT count(*) AS n FROM gym.heart_rate"
     versions = as_json(call("history", "gym.heart_rate", "--json")[1])["versions"]

@@ -137,6 +137,7 @@ def _scan_canary(lake: Lakehouse, request: request_record.ErasureRequest) -> dic
     )
 
 
+@pytest.mark.thorough(beside="unit/erasure/proof/test_certificates.py")
 def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> None:
     assert list(_by_other_means(lake)) != []
     tables = {"bronze/notes", "quarantine/note", "test_certificate/note", "test_certificate/by_person"}

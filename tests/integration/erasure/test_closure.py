@@ -169,6 +169,7 @@ def test_the_pseudonym_leads_to_the_person_and_back(club: Lakehouse) -> None:
     } == {hidden["bo"]}
 
 
+@pytest.mark.thorough
 def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: Lakehouse) -> None:
     kept = {user for user, device in club.rows("worn", "user_id", "device_id") if device == 4}
     assert len(kept) == 1
@@ -199,6 +200,7 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     assert again.subjects == made.subjects and vault.read_vault_identifiers(club.records, asked.request) == kept
 
 
+@pytest.mark.thorough
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
     good = receiving.receive_erasure_request(club.lake, [Identifier("user_id", "cem")])
     ambiguous = receiving.receive_erasure_request(club.lake, [Identifier("device_id", "1")])

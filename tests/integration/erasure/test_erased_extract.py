@@ -26,6 +26,7 @@ LAYER = __name__.rpartition(".")[2]
 members = auto_cdc_from_snapshot("members", reads="extracts", keys="who", snapshot_by="day", subject="who")
 
 
+@pytest.mark.thorough(beside="integration/erasure/test_erased_stays_erased.py")
 def test_an_erasure_says_which_target_lost_the_only_row_of_an_extract(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [extracts, members]))
     append_delivery(lake.workspace(), extracts, 1, [("ada", 1), ("bob", 1), ("ada", 2), ("cem", 3)])

@@ -293,6 +293,7 @@ def restoring(lake: Lakehouse, name: str, version: int) -> None:
     restoration.restore_table_version(lake.workspace(), lake.graph[name], version, FlowReport(flow=name, layer="restore"))  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough(beside="integration/erasure/test_erased_stays_erased.py")
 @pytest.mark.usefixtures("uncontrolled")
 @pytest.mark.parametrize("vacuumed", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("failed", [pytest.param(False, marks=pytest.mark.slow), True])

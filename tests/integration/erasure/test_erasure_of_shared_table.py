@@ -32,6 +32,7 @@ def line(sha: str, author: str, reviewer: str | None, message: str | None) -> st
     return json.dumps({"sha": sha, "author": author, "reviewer": reviewer, "message": message}) + "\n"
 
 
+@pytest.mark.thorough(beside="integration/erasure/test_erasure_shared_keys.py")
 def test_cells_with_others_are_emptied_in_the_files_of_every_source_of_the_table(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [commits, mirrored]))
     delivered = line("1", "bo@example.org", "ada@example.org", "fixed") + line("2", "bo@example.org", None, "for ada@example.org")

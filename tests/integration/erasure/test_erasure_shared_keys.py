@@ -109,6 +109,7 @@ def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse)
     assert_erased_and_nothing_is_left_to_do(lake)
 
 
+@pytest.mark.thorough
 def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
     return lake
 
 
+@pytest.mark.thorough
 def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
     assert "adalovelace" not in {who for (who,) in shop.rows("order", "who")} and len(shop.rows("person")) == 4
     rescued = {told for (told,) in shop.rows("orders", "_rescued_data")}
@@ -129,6 +130,7 @@ def test_a_delete_by_value_is_found_by_the_command(
     assert "bobsinclair" not in told
 
 
+@pytest.mark.thorough
 def test_a_column_that_becomes_personal_leaves_statistics_with_the_next_run(settings: Any, spark: SparkSession) -> None:
     plain = replace(ORDERS, personal=())
     loose = replace(order, personal=(), own_personal=())

@@ -149,6 +149,7 @@ def test_a_schema_that_comes_later_or_changes_is_given_to_the_table_that_is_ther
     assert [name for name in properties(lake) if name.startswith("delta.constraints.")] == ["delta.constraints.by_hand"]
 
 
+@pytest.mark.thorough
 def test_a_schema_that_rows_of_the_table_do_not_meet_is_refused_until_the_table_is_made_anew(shop: Shop) -> None:
     lake = shop(orders(schema=None))
     put(lake, 1, (1, 5.0, "x"), (2, -7654321.5, "bad"), (3, -8.0, "bad"))
@@ -169,6 +170,7 @@ def test_a_schema_that_rows_of_the_table_do_not_meet_is_refused_until_the_table_
     assert lake.rows("order", "id", "price") == [(1, 9.0), (5, 6.0)]
 
 
+@pytest.mark.thorough
 def test_a_view_with_a_schema_fails_where_a_row_breaks_it_and_is_made_anew_with_its_transform(shop: Shop) -> None:
     schema = "note STRING, total DOUBLE CONSTRAINT small CHECK (total < 10)"
     lake = shop(totals(schema))

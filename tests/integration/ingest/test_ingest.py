@@ -133,6 +133,7 @@ def test_json_without_a_schema_gives_a_typed_column_a_field_and_grows(shop: Call
     ]
 
 
+@pytest.mark.thorough
 def test_json_as_text_keeps_what_was_delivered(shop: Callable[..., Lakehouse]) -> None:
     lake = shop(Source(name="free", comment="Anything.", infer_types=False))
     lake.land("free/1", '{"a": 1.50, "b": {"c": 2}}\n')
@@ -165,6 +166,7 @@ def test_a_file_that_comes_again_is_a_delivery_and_one_that_goes_removes_nothing
     assert lake.versions() == before
 
 
+@pytest.mark.thorough
 def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
     lake = shop(CSV)
     names = ["a b.csv", "[x]*{y}.csv", "50%25+1.csv", "\xe9t\xe9.csv", "deep/er/#1.csv"]
@@ -174,6 +176,7 @@ def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
     assert lake.rows("orders", "id", "_file") == [(str(number), name) for number, name in enumerate(names)]
 
 
+@pytest.mark.thorough
 def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:

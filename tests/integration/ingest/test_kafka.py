@@ -331,6 +331,7 @@ def test_lost_offsets_fail_the_run_until_the_source_goes_on_and_then_are_in_the_
     assert stays.versions() == before, "what was missed is settled"
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_status(
     kafka: Broker, topic: str, lake: Callable[..., Lakehouse]
@@ -355,6 +356,7 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
     assert lag.measure_pipeline_lag(PipelineBooks(gym.settings, gym.graph))[0].warnings == ()
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Callable[..., Lakehouse]) -> None:
     from sluice.runs.planning import plan

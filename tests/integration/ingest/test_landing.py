@@ -74,6 +74,7 @@ def test_what_was_there_before_is_in_the_ledger_and_in_no_table(shop: Shop) -> N
     assert [(row["file"], row["state"]) for row in lake.outcomes()] == [("old.json", "existing"), ("new.json", "ingested")]
 
 
+@pytest.mark.thorough
 def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
     lake = shop(Source(name="a", schema="id BIGINT", clean_source="archive", clean_after_days=0), thing)
     lake.land("a/x.json", '{"id": 1}\nno object\n')
@@ -94,6 +95,7 @@ def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = shop(Source(name="a", schema="id BIGINT"), thing)
     older = pa.schema([field for field in delivery_tables.OUTCOMES if field.name not in ("read", "discarded", "entry")])

@@ -117,6 +117,7 @@ def test_objects_of_every_format_are_read_and_what_is_no_delivery_is_not(shop: S
     assert lake.versions() == before
 
 
+@pytest.mark.thorough
 def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(shop: Shop, bucket_url: str) -> None:
     lake = shop(Source(name="a", schema="id BIGINT"))
     put(lake, "a/1.json", lines({"id": 1}))
@@ -129,6 +130,7 @@ def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(
     assert told in lake.run()["a"].notes and lake.versions() == before, "noted once"
 
 
+@pytest.mark.thorough
 def test_another_content_of_the_same_size_and_second_is_a_delivery_and_one_second_goes_by_names(shop: Shop) -> None:
     lake = shop(Source(name="a", schema="id BIGINT, who STRING", subject="who", allow_overwrites=True))
     put_in_one_second(lake, {f"a/{name}.json": lines({"id": 0, "who": name}) for name in ("c", "a", "b")})
@@ -161,6 +163,7 @@ def test_a_folder_without_its_objects_and_a_store_that_does_not_answer_are_not_n
     assert lake.rows("a", "id") == [(1,), (2,)], "rows of a file that is gone stay"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["archive", pytest.param("delete", marks=pytest.mark.slow)])
 def test_objects_that_were_taken_are_archived_or_deleted(shop: Shop, how: str) -> None:
     lake = shop(Source(name="a", schema="id BIGINT", clean_source=how, clean_after_days=0))

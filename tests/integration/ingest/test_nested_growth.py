@@ -69,6 +69,7 @@ def test_a_field_within_an_array_is_added_and_a_refresh_keeps_the_rows_whose_fil
     assert all_ingested(lake)
 
 
+@pytest.mark.thorough
 def test_a_field_within_an_array_of_parquet_files_is_added(shop: Callable[..., Lakehouse], settings: Settings) -> None:
     lake = shop(format="parquet")
     days = [{"id": 1, "items": [{"a": 1}]}], [{"id": 2, "items": [{"a": 1, "b": "x"}]}]
@@ -94,6 +95,7 @@ def test_a_number_below_a_column_is_widened(shop: Callable[..., Lakehouse]) -> N
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("before", "after"), [("at STRUCT<n: BIGINT>", "at STRING"), ("at STRING", "at STRUCT<n: BIGINT>")])
 def test_a_declared_type_that_no_value_can_get_is_refused_and_no_delivery_is_set_aside(
     shop: Callable[..., Lakehouse], before: str, after: str

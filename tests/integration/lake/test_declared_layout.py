@@ -318,6 +318,7 @@ def sale_with_fee(sales: DataFrame) -> DataFrame:
     return sales.select("id", "city", "amount", "at", (F.col("amount") * 2).alias("fee"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changed",
     [{"cluster_by": "city"}, {"layout": Layout(statistics=("id", "city"), deletion_vectors=True)}],
@@ -348,6 +349,7 @@ def strange_names(sales: DataFrame) -> DataFrame:
     return sales.select("id", F.col("city").alias("größe"), F.col("amount").alias("o'x-y"), "at")
 
 
+@pytest.mark.thorough
 def test_columns_with_any_name_have_statistics_and_can_lay_out_files(lake: Lakehouse) -> None:
     made = declaring_table(lake, strange_names)
     made.run("silver")
@@ -424,6 +426,7 @@ def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
     assert not decide_layout(marked, zorder).needed, "a second run has nothing to do"
 
 
+@pytest.mark.thorough
 def test_small_files_are_joined_beside_a_large_one_that_has_more_marked_rows_than_delta_leaves(
     marked: str, spark: SparkSession
 ) -> None:
@@ -432,6 +435,7 @@ def test_small_files_are_joined_beside_a_large_one_that_has_more_marked_rows_tha
     assert {100_000, 6} < set(files_by_rows(marked).values())
 
 
+@pytest.mark.thorough
 def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_only_marked(lake: Lakehouse) -> None:
     path = lake.workspace().path("sale")
     remove_folder(locate(path))

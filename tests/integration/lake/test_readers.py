@@ -95,6 +95,7 @@ def test_every_engine_reads_every_table_of_the_gym(
     assert "readings" in merged, "the erasure took rows out of bronze"
 
 
+@pytest.mark.thorough
 def test_every_engine_reads_the_past_of_a_table(
     gym: Lakehouse, spark: SparkSession, engines: Mapping[str, readers.Reader]
 ) -> None:

@@ -214,6 +214,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
     assert plain.rows("by_city") == [("a", 409.0), ("b", 16.0)]
 
 
+@pytest.mark.thorough
 def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:
     rows = lake.rows("sale")
     assert not decide_layout(lake.workspace().path("sale"), ("id",)).needed
@@ -262,6 +263,7 @@ def test_a_table_that_cannot_be_laid_out_keeps_no_other_from_it_and_is_named(
     assert commit_history.read_commit_history(paths["sale"], 1)[0]["operation"] == "VACUUM END"
 
 
+@pytest.mark.thorough
 def test_a_request_to_stop_does_not_hide_which_tables_failed_before_it(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = lake.workspace()
 
@@ -278,6 +280,7 @@ def test_a_request_to_stop_does_not_hide_which_tables_failed_before_it(lake: Lak
     assert [report.flow for report in failed.value.reports] == ["sales"]
 
 
+@pytest.mark.thorough
 def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lakehouse) -> None:
     path = lake.workspace().path("sale")
     RustTable(path).update(new_values={"amount": 5.0}, predicate="id = 1")
@@ -344,6 +347,7 @@ def test_a_stalled_flow_holds_files_for_the_declared_time_and_then_starts_over(l
     assert lake.rows("by_city") == [("c's", 1.0), ("a", 6.5), ("b", 6.0)]
 
 
+@pytest.mark.thorough
 def test_files_that_no_commit_names_go_with_a_walk_and_the_next_vacuum_knows(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +384,7 @@ def test_what_delta_prints_of_a_vacuum_does_not_reach_the_jobs_standard_output(l
     assert not console.out().equals(jvm.java.lang.System.out)
 
 
+@pytest.mark.thorough
 def test_other_partitions_come_to_a_table_by_a_refresh(lake: Lakehouse) -> None:
     path, rows = lake.workspace().path("sale"), lake.rows("sale")
     other = declaring(lake, view=None, partition_by=("amount",))

@@ -70,6 +70,7 @@ def test_five_landings_show_everything(landed: Callable[..., Landed]) -> None:
     assert (seen.quarantined_files, seen.quarantined_rows) == (1, 2)
 
 
+@pytest.mark.thorough
 def test_all_at_once_only_the_last_content_is_seen(landed: Callable[..., Landed]) -> None:
     seen = landed(None)
     assert len(seen.days) == 3990

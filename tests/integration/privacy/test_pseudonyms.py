@@ -167,6 +167,7 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     lake.run("optimize", "vacuum")
 
 
+@pytest.mark.thorough
 def test_rows_do_not_stay_where_a_table_was_before_it_was_restricted(shop: Shop, spark: SparkSession) -> None:
     lake = shop(ORDERS, person_keys)
     lake.land("orders/1.jsonl", lines(*FIRST))

@@ -137,6 +137,7 @@ def test_a_refused_batch_leaves_nothing_visible_and_is_taken_whole_when_the_rule
     )
 
 
+@pytest.mark.thorough
 def test_a_views_rule_that_must_hold_stops_it_before_anything_is_visible(shop: Shop) -> None:
     view = materialized_view(reads="orders", keys="customer", name="total", expectations=(expect_or_fail("paid", "amount > 0"),))(
         lambda orders: total(orders)

@@ -101,6 +101,7 @@ def test_a_small_table_without_its_files_is_named_with_what_to_do(spark: SparkSe
     assert line.startswith(f"The table {table} has lost its data file ") and f"move {table} away" in line, line
 
 
+@pytest.mark.thorough
 def test_a_landed_file_that_goes_while_it_is_read_is_told_by_its_source(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ def test_nothing_is_quiet_beside_a_file_that_cannot_be_read_or_a_rule_that_is_no
     assert report is not None and report["flows"][0]["table_rules"]["full"]["met"] is False, "each run tells of it"
 
 
+@pytest.mark.thorough
 def test_what_failed_is_tried_again_and_a_table_that_differs_is_not_forgotten(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

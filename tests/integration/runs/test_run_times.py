@@ -109,6 +109,7 @@ def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(rec
     assert (row["state"], row["failure"]) == ("failed", "DIVIDE_BY_ZERO")
 
 
+@pytest.mark.thorough
 def test_counts_that_cannot_be_read_are_left_out_and_the_run_is_recorded(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +125,7 @@ def test_counts_that_cannot_be_read_are_left_out_and_the_run_is_recorded(
     assert all(row["steps"] for row in rows)
 
 
+@pytest.mark.thorough
 def test_jobs_of_flows_side_by_side_are_counted_apart(spark: SparkSession) -> None:
     since = spark_counters.count_started_jobs(spark)
     ours, theirs = spark.newSession(), spark.newSession()

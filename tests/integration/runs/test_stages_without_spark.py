@@ -141,6 +141,7 @@ def test_a_lake_that_is_not_there_stays_away_and_a_request_to_stop_is_obeyed(lak
             take_turn(lake, stage)
 
 
+@pytest.mark.thorough
 def test_where_restricted_tables_are_not_mounted_a_job_does_it(lake: Lakehouse) -> None:
     hidden = replace(sale, restricted=True, declared_in="shop.silver")
     lake.graph = build_declaration_graph(lake.graph.pipeline, [sales, hidden])  # type: ignore[list-item]
@@ -155,6 +156,7 @@ def test_where_restricted_tables_are_not_mounted_a_job_does_it(lake: Lakehouse) 
     assert take_turn(lake, VACUUM.name) is not None
 
 
+@pytest.mark.thorough
 def test_where_delta_rs_fails_the_job_does_it_and_the_pipeline_gets_quiet(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,7 @@ def test_what_is_wrong_is_found_and_no_value_is_told(copied: Lakehouse) -> None:
         DeltaTable(copied.workspace().path(name)).restore(before)
 
 
+@pytest.mark.thorough
 def test_a_row_that_is_there_twice_is_one_too_many_and_above_it_all_is_well(copied: Lakehouse) -> None:
     path = copied.workspace().path("best")
     copied.spark.read.format("delta").load(path).limit(1).write.format("delta").mode("append").save(path)
@@ -312,6 +313,7 @@ def test_what_waits_for_a_view_is_told_apart_from_what_is_wrong(copied: Lakehous
         assert f"1 version of its inputs is not in '{name}' yet: run the pipeline first" in unread.note
 
 
+@pytest.mark.thorough
 def test_a_view_of_bronze_is_compared_over_bronze(copied: Lakehouse) -> None:
     @materialized_view(reads="sales", keys="shop")
     def delivered(sales: DataFrame) -> DataFrame:

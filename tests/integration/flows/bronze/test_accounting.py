@@ -161,6 +161,7 @@ def test_what_does_not_fit_is_told_where_it_belongs(settings: Settings, spark: S
     assert lake.rows("json_quarantine", "_row", "record") == [(2, '{"id": 7} {"id": 8}'), (3, "[]")]
 
 
+@pytest.mark.thorough
 def test_records_that_are_too_old_are_counted_also_after_a_kill_before_the_outcomes(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> No
     assert seen(lake) == {"a": (20, 10), "b": (15, 20), "c": (16, 20), "e": (18, 20)}, "a was there on that day, too"
 
 
+@pytest.mark.thorough
 def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
     coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.lake).steps}
     assert (coming["visits"], coming["north"]) == (("ingest", 2), ("ingest", 1))

@@ -119,6 +119,7 @@ def test_a_crash_at_the_append_loses_and_doubles_nothing(
     assert not any(report.committed for report in lake.run(*left).values()) and reports
 
 
+@pytest.mark.thorough
 def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settings: Settings, spark: SparkSession) -> None:
     pipeline = Pipeline(name="people", description="p", owner="t", layers=("people.bronze", person.declared_in))
     lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [feed, person]))
@@ -136,6 +137,7 @@ def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settin
     assert [(one.equal, str(one)) for one in found] == [(True, str(found[0]))] * 2
 
 
+@pytest.mark.thorough
 def test_a_view_of_which_a_key_comes_twice_is_refused_as_before(
     first_load: FirstLoad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_views_are_listed_and_described(call: Call) -> None:
     assert [(row["col_name"], row["data_type"]) for row in described][-2:] == [("parts", "array<int>"), ("label", "string")]
 
 
+@pytest.mark.thorough
 def test_a_view_of_another_version_is_made_of_the_tables_of_then(call: Call) -> None:
     assert rows(call("sql", "SELECT count(*) FROM gym.labelled", "--as-of", "0", "--json")) == [(0,)]
     assert rows(call("sql", "SELECT count(*) FROM gym.labelled", "--json")) == [(2,)]

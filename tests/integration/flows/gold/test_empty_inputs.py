@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.conftest import Lakehouse
 from tests.few_rows import append_delivery
 
@@ -56,6 +57,7 @@ def follow(lake: Lakehouse, delivery: int, *rows: tuple[int, str]) -> None:
     lake.run("silver", "gold")
 
 
+@pytest.mark.thorough(beside="integration/flows/gold/test_view_keys.py")
 def test_a_view_of_no_rows_is_computed_recomputed_and_followed(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, declaring())
     follow(lake, 1, (1, "info"))

@@ -127,6 +127,7 @@ def test_a_view_whose_bounds_are_found_to_be_others_is_recomputed_once(
     assert lake.run().get("by_group", "") == ""
 
 
+@pytest.mark.thorough
 def test_a_view_whose_bounds_stay_is_probed_once_more_and_not_recomputed(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
     assert next(verify_tables(lake.settings, spark, lake.graph, ["towns"])).equal is True
 
 
+@pytest.mark.thorough
 def test_another_size_makes_the_view_anew(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, towns()]))
     append_delivery(lake.workspace(), ORDERS, 1, FIRST)

@@ -147,6 +147,7 @@ def test_changes_on_both_sides_of_the_join_at_once(open_shop: OpenShop) -> None:
     assert lag.read_view_standing(books, order_cities).unbounded == (), "a change that a join follows is bounded"
 
 
+@pytest.mark.thorough
 def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(open_shop: OpenShop) -> None:
     shop = open_shop(order_lines, bargains)
     shop.put("items", [(3, 7)])
@@ -160,6 +161,7 @@ def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(open_sho
     assert reports["bargains"].deleted == 14 and shop.is_right()
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_read_as_it_was_is_not_joined(open_shop: OpenShop) -> None:
     shop = open_shop(order_lines)
     before = RustTable(shop.workspace.path("items")).file_uris()

@@ -187,6 +187,7 @@ def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice
     assert lake.files("row_by_row") == before
 
 
+@pytest.mark.thorough
 def test_rows_in_scope_are_chosen_after_sessions_are_made(spark: SparkSession) -> None:
     rows = [(1, datetime(2026, 3, 1, 9, minute, tzinfo=UTC)) for minute in (0, 3, 6)]
     per = table_creation.make_inline_frame(spark, rows, "device INT, at TIMESTAMP").groupBy(
@@ -283,6 +284,7 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
     )
 
 
+@pytest.mark.thorough
 def test_a_pin_is_not_used_by_a_batch_that_tells_of_later_versions(
     settings: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -321,6 +323,7 @@ def test_commits_say_how_many_changes_there_are_at_most(settings: Settings, spar
     assert changed() is None, "how many went is not said"
 
 
+@pytest.mark.thorough
 def test_a_value_of_all_keys_is_one_row_at_most_and_of_all_but_the_day_one_a_day(spark: SparkSession) -> None:
     values = table_creation.make_inline_frame(spark, [(1,), (2,)], "region INT")
     reach = {"days": touched.InputReach({"region": "region"}, InTime("d", "d", "date", "date"))}
@@ -344,6 +347,7 @@ def test_days_and_instants_are_widened_so_that_a_day_counts_whole(
     assert list(InTime("c", "d", kind, of, before=2, after=3).touched(ticks)) == spans
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "of", "spans", "days"),
     [
@@ -368,6 +372,7 @@ def test_what_a_span_of_the_view_is_made_of_lies_the_other_way(
     assert sorted((row.day for row in found), key=lambda day: (day is not None, day)) == days
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("expression", ["t", "to_date(t)", "cast(t as date)"])
 def test_files_are_left_out_by_the_day_of_an_instant_though_rows_without_one_are_needed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expression: str

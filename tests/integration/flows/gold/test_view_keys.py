@@ -125,6 +125,7 @@ def test_a_stored_row_that_no_change_leads_to_makes_way(settings: Settings, spar
     assert report.recomputed == "full: a recomputed key also has a row outside the recomputed part"
 
 
+@pytest.mark.thorough
 def test_an_empty_text_in_a_partition_is_no_text(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, by_city)
     lake.put((1, "a", "Rome", 1, True), (2, "b", "", 1, True))
@@ -136,6 +137,7 @@ def test_an_empty_text_in_a_partition_is_no_text(settings: Settings, spark: Spar
     assert lake.rows("by_city", "city", "devices") == [("Rome", 1), (None, 3)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("differs", [False, True])
 def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(two_cities: Lake, differs: bool) -> None:
     lake = two_cities
@@ -148,6 +150,7 @@ def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(two_cities: L
     assert "its table had a key twice, and was rewritten" in report.notes
 
 
+@pytest.mark.thorough
 def test_a_key_that_is_there_twice_is_seen_where_the_number_of_rows_is_right(two_cities: Lake) -> None:
     lake = two_cities
     twice = lake.table("by_city").toDF().where("city = 'Rome'").withColumn("city", F.lit("Pisa"))

@@ -186,6 +186,7 @@ def test_the_files_of_quarantines_are_joined_as_those_of_tables(begun: Shop) -> 
         assert not again[name].committed and again[name].decision == "no: no data came since the last rewrite"
 
 
+@pytest.mark.thorough
 def test_rows_of_files_without_a_header_are_replayed_only_if_a_schema_says_how_many_fields_they_have(shop: Shop) -> None:
     lake = shop(Source(name="orders", format="csv", header=False))
     lake.land("orders/1.csv", "1,a,x\n2,b,y\n3,c,z,extra\n4,d\n")
@@ -222,6 +223,7 @@ def test_a_file_that_was_refused_whole_is_taken_again_from_the_landing_folder_or
     )
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_still_refused_stays_as_it_is(shop: Shop) -> None:
     lake = shop(CSV)
     lake.land("orders/nul.csv", b"id,name\n7,\0\n")
@@ -231,6 +233,7 @@ def test_a_file_that_is_still_refused_stays_as_it_is(shop: Shop) -> None:
     assert lake.versions() == before
 
 
+@pytest.mark.thorough
 def test_json_lines_fit_some_at_a_time_when_the_schema_is_no_hindrance_and_too_many_ids_are_refused(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +270,7 @@ def test_rows_of_silver_are_folded_again_when_its_rule_is_milder(begun: Shop) ->
     assert aside(lake, "order") == []
 
 
+@pytest.mark.thorough
 def test_a_corrected_file_puts_rows_of_other_files_where_the_rule_of_today_puts_them(shop: Shop) -> None:
     """The key's row went with its file, so the key is folded again from the files that stay, whose rows an earlier rule judged."""
 
@@ -439,6 +443,7 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 
 
+@pytest.mark.thorough
 @pytest.mark.crash
 @pytest.mark.parametrize(
     "rules", [pytest.param((KNOWN,), id="a milder rule"), pytest.param((), id="no rule", marks=pytest.mark.slow)]

@@ -100,6 +100,7 @@ def history(lake: Lakehouse) -> list[tuple[Any, ...]]:
     return lake.rows("members_history", "id", "name", "city", "__START_AT", "__END_AT")
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_an_empty_text_that_files_are_laid_out_by_is_no_text(settings: Settings, spark: SparkSession) -> None:
     by_city = auto_cdc("by_city", **OPTIONS | {"reads": "people"}, partition_by="city")
@@ -110,6 +111,7 @@ def test_an_empty_text_that_files_are_laid_out_by_is_no_text(settings: Settings,
     assert next(verify_tables(settings, spark, lake.graph, ["by_city"])).equal
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_change_that_two_files_have_stays_when_one_loses_it_after_the_code_has_changed(
     settings: Settings, spark: SparkSession

@@ -168,6 +168,7 @@ def test_a_crash_between_log_and_target_is_healed_by_the_targets_stream(
     assert "members" not in started and rows_of_few(lake)[0] == [(1, "Nice")]
 
 
+@pytest.mark.thorough
 def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     lake: Lakehouse, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     assert reports["history"].recomputed == "full: a change of 'history_truncates' can touch any row"
 
 
+@pytest.mark.thorough
 def test_a_key_of_empty_text_that_is_a_partition_is_not_followed_by_itself(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_field_within_a_column_is_added(settings: Settings, spark: SparkSessio
     assert lake.versions() == versions  # nothing differs from what is there
 
 
+@pytest.mark.thorough
 def test_spark_adds_a_field_within_a_column_where_rows_are_many(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_spark_adds_a_field_within_a_column_where_rows_are_many(
         assert lake.rows(name, "id", "at", "s") == [(1, 2, (3, None)), (2, 1, (1, 2))]
 
 
+@pytest.mark.thorough
 def test_fields_in_another_order_are_put_where_the_table_has_them(settings: Settings, spark: SparkSession) -> None:
     before, after = (
         table(name="kept", reads="events", keys="id", sequence_by="at", sql=f"SELECT id, at, {made} AS s FROM events")
@@ -150,6 +152,7 @@ def test_a_field_that_the_transform_no_longer_gives_is_refused_until_a_refresh(s
     assert lake.rows("kept", "id", "s") == [(1, (1,)), (2, (1,))]
 
 
+@pytest.mark.thorough
 def test_ties_go_by_the_order_of_fields_in_the_transform_in_whatever_order_they_came(
     settings: Settings, spark: SparkSession
 ) -> None:
@@ -165,6 +168,7 @@ def test_ties_go_by_the_order_of_fields_in_the_transform_in_whatever_order_they_
     assert differing(lake) == []
 
 
+@pytest.mark.thorough
 def test_a_key_that_is_a_struct_is_found_though_its_fields_came_in_another_order(settings: Settings, spark: SparkSession) -> None:
     replaced = Source(name="events", redelivery="replace")
     keyed = table(name="keyed", reads="events", keys="k", sql="SELECT struct(s.*, at AS z) AS k, at FROM events")

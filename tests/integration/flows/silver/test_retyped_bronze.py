@@ -138,6 +138,7 @@ def test_it_is_planned_and_outlasts_a_crash(
     assert lake.rows("orders", "key", "v") == [("A1.0", "corrected"), ("A2.0", "b"), ("A2.5", "x")]
 
 
+@pytest.mark.thorough
 def test_a_lake_of_before_takes_the_types_of_today(first: Lakehouse, tmp_path: Path) -> None:
     lake = copied_lakehouse(first, tmp_path)
     file = locate(lake.workspace().checkpoints(lake.graph.flow_name(lake.graph.tables["orders"]))) / "flow.json"

@@ -293,6 +293,7 @@ def test_a_batch_that_is_repeated_writes_once(
     assert lake.minutes("tumbling_late", "at") == [(9,), (15,)]
 
 
+@pytest.mark.thorough
 def test_a_first_batch_that_is_repeated_keeps_what_is_late(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,6 +477,7 @@ def of_streams_only(pulse: DataFrame) -> DataFrame:
     return of_window(pulse.where("pulse > 100"), "10 minutes")
 
 
+@pytest.mark.thorough
 def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_their_count(
     settings: Settings, spark: SparkSession
 ) -> None:
@@ -507,6 +509,7 @@ def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_the
     assert "(3 of them by their time alone: its plan does not tell which it takes)" in reports["of_streams_only"].notes[0]
 
 
+@pytest.mark.thorough
 def test_a_column_that_the_state_has_not_is_told_with_the_remedy(settings: Settings, spark: SparkSession) -> None:
     @windowed(reads="pulse", keys=("device", "at"), watermark=TEN)
     def unique(pulse: DataFrame) -> DataFrame:

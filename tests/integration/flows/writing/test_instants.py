@@ -124,6 +124,7 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_of_rows_that_differ_by_microseconds_the_order_of_arrival_does_not_choose(
     settings: Settings, spark: SparkSession
 ) -> None:

@@ -211,6 +211,7 @@ def test_in_a_clone_nothing_but_views_runs(club: Lakehouse, tmp_path: Path) -> N
     clones.check_stage_in_clone(club.lake, "bronze")
 
 
+@pytest.mark.thorough
 def test_in_a_clone_nothing_is_written_that_belongs_to_its_source(club: Lakehouse, tmp_path: Path) -> None:
     shallow, _ = cloned(club, tmp_path / "dev", clones.SHALLOW, "room")
     settings, graph = shallow.settings, shallow.graph
@@ -265,6 +266,7 @@ def test_stand_ins_tell_values_apart_and_are_of_their_type(spark: SparkSession) 
     assert len({row.b for row in rows}) == 5 and len({row.i for row in rows}) == 5
 
 
+@pytest.mark.thorough
 def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         copying.pseudonyms,

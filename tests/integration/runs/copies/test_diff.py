@@ -76,6 +76,7 @@ def test_personal_keys_are_not_shown_and_a_repeated_key_is_told(spark: SparkSess
     assert compare_table_states(here, there, ("p",), frozenset({"p"})).examples == ()
 
 
+@pytest.mark.thorough
 def test_columns_that_one_side_has_and_other_types_are_told(spark: SparkSession) -> None:
     here, there = (
         frame(spark, (1, 2, 3), columns="k INT, a INT, b INT"),

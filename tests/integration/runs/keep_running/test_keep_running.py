@@ -182,6 +182,7 @@ def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wa
     assert len(failed_rows) == keeping.FAILURES
 
 
+@pytest.mark.thorough
 def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
     keeper = keeper_of(wards)
 
@@ -200,6 +201,7 @@ def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
     assert set(keeper._failing) == {"aging", "stays"}, "a flow may not have been due"
 
 
+@pytest.mark.thorough
 def test_a_table_whose_upkeep_fails_holds_up_no_flow(wards: Lakehouse) -> None:
     keeper = keeper_of(wards, every=1000.0)
     keeper._note("optimize", [], {"stay": SluiceError("no")})

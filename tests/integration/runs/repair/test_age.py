@@ -110,6 +110,7 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
 
 
+@pytest.mark.thorough
 def test_a_restored_view_loses_what_gets_too_old_later_and_no_restore_brings_it_back(shop: Lakehouse) -> None:
     before = {name: str(log.latest_table_version(shop.workspace().path(name))) for name in ("order", "spending")}
     shop.graph = build_declaration_graph(PIPELINE, [ORDERS, *DERIVED])
@@ -176,6 +177,7 @@ def _as_after_a_vacuum(table: Path) -> None:
             file.unlink()
 
 
+@pytest.mark.thorough
 def test_a_row_whose_place_was_too_old_goes_when_the_place_that_has_it_too_gets_too_old(
     settings: Settings, spark: SparkSession
 ) -> None:

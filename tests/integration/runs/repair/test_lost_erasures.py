@@ -92,6 +92,7 @@ def test_people_whose_erasure_was_lost_are_erased_again_before_any_flow_reads_th
     assert people(lake, "orders") == people(lake, "order") == ["bob", "eve"] and adds_up(lake)
 
 
+@pytest.mark.thorough
 def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
     assert people(lake, "orders") == people(lake, "order") == ["bob", "eve", "kim", "kim"] and adds_up(lake)
 
 
+@pytest.mark.thorough
 def test_old_rows_and_people_who_are_back_together_reach_no_other_table(lake: Lakehouse) -> None:
     request = receiving.receive_erasure_request(lake.lake, ["ann"], "who").request
     run_deletions(lake)
@@ -121,6 +123,7 @@ def test_old_rows_and_people_who_are_back_together_reach_no_other_table(lake: La
     assert sorted(map(tuple, fed)) == [("eve", "delete")], "nobody who was erased was there in between"
 
 
+@pytest.mark.thorough
 def test_rows_that_went_by_age_and_came_back_count_once_when_they_have_gone_again(lake: Lakehouse) -> None:
     declare(lake, KEPT)
     run_deletions(lake)

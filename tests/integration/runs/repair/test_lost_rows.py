@@ -103,6 +103,7 @@ def test_a_delivery_of_which_bronze_lost_only_some_rows_is_read_again_whole(lake
     assert [(row["state"], row["rows"]) for row in lake.outcomes()] == [("ingested", 2), ("ingested", 1)]
 
 
+@pytest.mark.thorough
 def test_a_record_that_quarantine_lost_is_read_again_though_bronze_has_the_others(lake: Lakehouse) -> None:
     declare(lake, MISQUOTED)
     spoil(lake.workspace().quarantine("orders"), log.latest_table_version(lake.workspace().quarantine("orders")) or 0)
@@ -112,6 +113,7 @@ def test_a_record_that_quarantine_lost_is_read_again_though_bronze_has_the_other
     assert adds_up(lake) and outcome(lake) == ("ingested", 2, 1, 1)
 
 
+@pytest.mark.thorough
 def test_a_record_that_comes_back_to_quarantine_is_not_counted_twice(lake: Lakehouse) -> None:
     readmit(lake)
     lake.run()
@@ -137,6 +139,7 @@ def test_rows_whose_file_is_gone_stay_and_the_ledger_says_how_many_are_lost(lake
     assert f"delivery 1: {row['reason']}" in reports["orders"].notes
 
 
+@pytest.mark.thorough
 def test_a_killed_readmission_of_a_lost_delivery_is_finished_and_the_delivery_is_read_again(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +154,7 @@ def test_a_killed_readmission_of_a_lost_delivery_is_finished_and_the_delivery_is
     assert aside(lake) == [] and adds_up(lake) and outcome(lake) == ("ingested", 2, 2, 0)
 
 
+@pytest.mark.thorough
 def test_a_delivery_that_a_killed_attempt_read_again_is_read_once_more(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     readmit(lake)
     lake.run()

@@ -121,6 +121,7 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
     assert lake.versions() == before
 
 
+@pytest.mark.thorough
 def test_rows_whose_files_are_gone_get_a_declared_type_that_no_value_of_theirs_can_become(
     settings: Settings, spark: SparkSession
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_month_is_as_a_full_recompute_would_make_it_and_the_rest_as_it_was(lak
     assert by_day(lake, "sale") == sale, "an increment goes on as if nothing had happened"
 
 
+@pytest.mark.thorough
 def test_one_run_over_a_range_is_the_same_as_one_a_day(lake: Lakehouse, tmp_path: Path) -> None:
     daily = Lakehouse(copy_roots(lake.settings, tmp_path / "daily"), lake.spark, NEW)
     lake.replay("2026-01-31", "2026-02-01")
@@ -185,6 +186,7 @@ def test_a_replay_takes_no_more_bytes_at_a_time_than_an_increment(lake: Lakehous
     assert len({row[0] for row in lake.rows("sales", "_delivery", "shop") if row[1].startswith("east") and len(row[1]) == 5}) == 3
 
 
+@pytest.mark.thorough
 def test_what_else_a_record_has_in_quarantine_stays_when_one_of_its_rows_is_folded_again(
     settings: Settings, spark: SparkSession
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: L
     assert versions.read_restoration_mark(path(shop, "last")) is None
 
 
+@pytest.mark.thorough
 def test_rows_of_earlier_code_are_told_to_be_so(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared("sale", factor=2)
@@ -230,6 +231,7 @@ def test_what_is_not_restored_says_why(first: Lakehouse, name: str, to: str, err
         restore(first, name, to)
 
 
+@pytest.mark.thorough
 def test_versions_of_other_columns_and_without_their_files_are_refused(shop: Lakehouse) -> None:
     version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared("sale", "spent", more=True)
