@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.lake.flow_report import is_decided
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, stages_after_layers
 
 Row: TypeAlias = Mapping[str, object]
@@ -156,7 +157,7 @@ def print_table_versions(console: Console, tables: list[dict[str, Any]]) -> None
 def print_rewritten_tables(console: Console, rows: Sequence[Row]) -> None:
     """Print which tables OPTIMIZE rewrote, why, and how many files a question of one value opens before and after. rows: of the run ledger."""
     _print_heading(console, "What OPTIMIZE rewrote")
-    done = [row for row in rows if row["stage"] == OPTIMIZE.name and str(row["decision"] or "").startswith("yes")]
+    done = [row for row in rows if row["stage"] == OPTIMIZE.name and is_decided(str(row["decision"]))]
     for row in done:
         console.print(
             f"  {row['flow']}: {row['decision']}; {row['note'] or 'no note'}", highlight=False, soft_wrap=True, markup=False

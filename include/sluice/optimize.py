@@ -67,7 +67,7 @@ def _lay_out_where_needed(
 ) -> None:
     """asked: the columns of the questions that it may make cheaper."""
     decision = decide_layout(path, zorder, demanded)
-    report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
+    report.note_decision(decision.needed, decision.why)
     if decision.needed:
         workspace.mark_next_commits(OPTIMIZE.name)
         questions = measure_asked_questions(path, asked)
@@ -165,7 +165,7 @@ def join_record_files(workspace: Workspace, name: str, path: str) -> FlowReport 
         return None
     with report_table_change(name, OPTIMIZE.name, path) as report:
         join, why = record_tables.decide_file_join(path)
-        report.decision = f"{'yes' if join else 'no'}: {why}"
+        report.note_decision(join, why)
         if join:
             workspace.mark_next_commits(OPTIMIZE.name)
             before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))

@@ -67,12 +67,12 @@ def vacuum_table(
     with report_table_change(name, VACUUM.name, path) as report:
         decision = decide_vacuum(path, now or datetime.now(UTC), at_once)
         needed = always or decision.needed
-        report.decision = f"{'yes' if needed else 'no'}: {'demanded' if always else decision.why}"
+        report.note_decision(needed, "demanded" if always else decision.why)
         holding = [one for one in behind if not one.overdue]
         if needed and holding:
             report.holds_files = True
             report.notes += [f"not vacuumed: {one}" for one in holding]
-            report.decision = f"no: {count_noun(len(holding), 'reader', 'is', 'are')} behind; else {report.decision}"
+            report.note_decision(False, f"{count_noun(len(holding), 'reader', 'is', 'are')} behind; else {report.decision}")
         elif needed:
             report.notes += [one.let_go() for one in behind]
             workspace.mark_next_commits(VACUUM.name)

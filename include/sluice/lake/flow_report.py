@@ -1,7 +1,11 @@
-"""What one flow did in one run, and turns of many tables, in which the failure of one does not keep the others from theirs."""
+"""What one flow did in one run, and turns of many tables, in which the failure of one does not keep the others from theirs.
+
+Some facts are kept as sentences in the run ledger. Each is written by a method of `FlowReport`, and read by a function here.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +16,13 @@ from sluice.errors import StageEnded
 from sluice.flow_findings import FlowFindings
 from sluice.lake import commit_history, log
 
-FOLDED_ANEW, REPLACED, RECOMPUTED_IN_FULL = "folded anew", "replaced, with other columns", "recomputed in full"
-"""What notes in the run ledger say. `sluice.runs` finds these texts again, also in old rows, so they must not change."""
+_FOLDED_ANEW, _REPLACED, _RECOMPUTED_IN_FULL = "folded anew", "replaced, with other columns", "recomputed in full"
+_IN_FULL, _YES = "full: ", "yes: "
+"""What sentences in the run ledger begin with. Rows of earlier runs have them, too, so they must not change."""
+AS_DECLARED, ANY_ROW = "as declared", "can touch any row"
+"""Why a view is recomputed in full: the whole reason, and the end of any reason that is a change without a bound."""
+_NUMBERS = re.compile(r"\d[\d.,:-]*( [KMGT]?B\b| \w+)?|\b(is|are)\b|\ball (?=\d)")
+"""What is different in a decision each time, without another reason: numbers, with the nouns and verbs that go with them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,48 @@ class FlowReport(FlowFindings):
         """Counts a table that was replaced as a whole."""
         self.inserted += rows
         self.rows_out += rows
-        self.notes.append(REPLACED)
+        self.notes.append(_REPLACED)
+
+    def note_fold_anew(self, why: str) -> None:
+        """Notes that the flow begins anew and makes all rows of its table."""
+        self.notes.append(f"{_FOLDED_ANEW}: {why}")
+
+    def note_view_anew(self, why: str) -> None:
+        """Notes that the flow begins anew and recomputes all of its view."""
+        self.notes.append(f"{_RECOMPUTED_IN_FULL}: {why}")
+
+    def note_full_recompute(self, why: str) -> None:
+        """Notes that all of the view was recomputed, whether or not the flow began anew."""
+        self.recomputed = _IN_FULL + why
+
+    def note_decision(self, needed: object, why: str) -> None:
+        """Notes whether a table's files are laid out or removed, and why or why not."""
+        self.decision = f"{_YES if needed else 'no: '}{why}"
+
+
+def has_made_all_rows(note: str | None) -> bool:
+    """Whether a flow's note says that it made all rows of its table anew."""
+    return any(sign in (note or "") for sign in (_FOLDED_ANEW, _REPLACED))
+
+
+def has_begun_view_anew(note: str) -> bool:
+    """Whether a flow's note says that it recomputed all of its view, and why."""
+    return _RECOMPUTED_IN_FULL in note
+
+
+def read_reason_in_full(recomputed: str | None) -> str | None:
+    """Why all of a view was recomputed; None if it was not."""
+    return recomputed.removeprefix(_IN_FULL) if recomputed and recomputed.startswith(_IN_FULL) else None
+
+
+def is_decided(decision: str | None) -> bool:
+    """Whether a decision was to do it."""
+    return (decision or "").startswith(_YES)
+
+
+def read_bare_reason(decision: str | None) -> str:
+    """A decision without its numbers, which are others each time."""
+    return _NUMBERS.sub("#", decision or "")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.erasure import request_events
 from sluice.flow_findings import FLOW_FINDINGS
-from sluice.lake.flow_report import RECOMPUTED_IN_FULL, FlowReport
+from sluice.lake.flow_report import FlowReport, has_begun_view_anew
 from sluice.printable import count_noun, escape_to_one_line
 from sluice.runs import run_ledger
 
@@ -113,7 +113,7 @@ def _compose_flow_note(flow: dict[str, Any]) -> str:
 def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
     """Says how much of a view was recomputed; for a stateful flow, what came late or cannot be followed, and its state."""
     # If a flow began anew, a note already says that it was recomputed, and why.
-    parts = ["" if RECOMPUTED_IN_FULL in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
+    parts = ["" if has_begun_view_anew(flow["note"]) else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
     parts.append(flow["late"] and f"late: {count_noun(flow['late'], 'row')}")
     parts.append(flow["unfollowed"] and f"not followed: {count_noun(flow['unfollowed'], 'change')}")
     parts.append(

@@ -14,6 +14,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
 from sluice.lake import batch_sizes, commit_history, file_statistics, log, table_frames
+from sluice.lake.flow_report import AS_DECLARED
 from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
@@ -84,7 +85,7 @@ def is_small_row_count(*counts: int | None) -> bool:
 def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:
     """Returns the reason to recompute the view in full whatever has changed, or None. Reads nothing."""
     if view.recompute_rule.always_full:
-        return "as declared"
+        return AS_DECLARED
     return "small table" if view.recompute_rule.by_cost and _are_tables_small(known) else None
 
 

@@ -22,6 +22,7 @@ from sluice.flows.gold.through_joins import find_touched_values
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
+from sluice.lake.flow_report import ANY_ROW
 from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
 def reason_for_no_bound(found: News, reach: Mapping[str, InputReach]) -> str | None:
     """Returns why these changes can touch every row of the view, or None if they are bounded."""
     unbounded = [name for name in sorted(found) if not reach[name].bounding and found[name] is None]
-    return f"a change of '{unbounded[0]}' can touch any row" if unbounded else None
+    return f"a change of '{unbounded[0]}' {ANY_ROW}" if unbounded else None
 
 
 Inputs = Mapping[str, "DataFrame"]

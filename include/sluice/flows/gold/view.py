@@ -32,7 +32,7 @@ from sluice.flows.progress.flow_memory import read_flow_memory
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.writing import targets
 from sluice.lake import batch_sizes, log
-from sluice.lake.flow_report import RECOMPUTED_IN_FULL, FlowReport
+from sluice.lake.flow_report import FlowReport
 from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import MergedKeys, Workspace
 from sluice.quality import verdicts
@@ -170,7 +170,7 @@ def _stream_view_changes(
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
     )
     if why:
-        report.notes.append(f"{RECOMPUTED_IN_FULL}: {why}")
+        report.note_view_anew(why)
 
     pins = PinnedVersions(checkpoint.path, paths, identities)
     recomputed, before = RecomputeReport(report), report.batches

@@ -31,7 +31,7 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import batch_sizes, log, table_frames
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.flow_report import FlowReport, MergeCounts
+from sluice.lake.flow_report import ANY_ROW, FlowReport, MergeCounts, read_reason_in_full
 from sluice.lake.table_creation import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -60,12 +60,12 @@ class RecomputeReport:
 
     def note_full(self, why: str) -> None:
         """Notes that the whole view was recomputed, and why."""
-        self.report.recomputed = f"full: {why}"
+        self.report.note_full_recompute(why)
 
     def note_rows(self, rows: int, of: int | None) -> None:
         """Notes how many rows were recomputed, in addition to those of earlier batches."""
         self.keys += rows
-        if not (self.report.recomputed or "").startswith("full"):
+        if read_reason_in_full(self.report.recomputed) is None:
             self.report.recomputed = f"keys: {self.keys} of {'? rows' if of is None else count_noun(of, 'row')}"
 
 
@@ -138,7 +138,7 @@ class ViewBatch:
         for name in sorted(found):
             for other, version in self._find_versions_beside(name).items():
                 if version is None or not is_version_whole(self.workspace.path(other), version):
-                    return f"a change of '{name}' can touch any row, since '{other}' cannot be read as it was"
+                    return f"a change of '{name}' {ANY_ROW}, since '{other}' cannot be read as it was"
         return None
 
     def _read_inputs_beside(self, name: str) -> dict[str, DataFrame]:

@@ -50,7 +50,7 @@ from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import BoundingColumns, Limits, limits_condition
 from sluice.lake import batch_sizes, file_statistics, log, table_frames
 from sluice.lake.batch_sizes import RowsSize, sum_row_bytes
-from sluice.lake.flow_report import FOLDED_ANEW, FlowReport, MergeCounts
+from sluice.lake.flow_report import FlowReport, MergeCounts
 from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import PROVENANCE, MergedKeys, Workspace
@@ -92,7 +92,7 @@ def _stream_outcomes(
     )
     record_read_columns(workspace, table, source)
     if checkpoint.rebased:
-        report.notes.append(f"{FOLDED_ANEW}: {checkpoint.rebased}")
+        report.note_fold_anew(checkpoint.rebased)
     elif targets.has_transform_changed(workspace, table):
         report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
     sources = [one.name for one in feeding_sources(workspace, source)]

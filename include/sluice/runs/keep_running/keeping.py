@@ -7,7 +7,6 @@ costs no Spark job and no row in the run ledger. Upkeep that leaves a table as i
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Any
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, FlowsFailed, read_bare_reason
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
@@ -35,8 +34,6 @@ whose data came again; optimises and vacuums tables; and verifies one."""
 FAILURES = 5
 """How many times in a row a flow may fail before the process ends."""
 
-_NUMBERS = re.compile(r"\d[\d.,:-]*( [KMGT]?B\b| \w+)?|\b(is|are)\b|\ball (?=\d)")
-"""What is different in a decision each time, without another reason: numbers, with the nouns and verbs that go with them."""
 _LONGEST_PAUSE = 300.0
 _LOOK_FOR_STOP = 0.2
 
@@ -227,7 +224,7 @@ class PipelineKeeper:
         chosen = []
         always = find_stage_of_pipeline(self._workspace.graph.pipeline, stage).always_recorded
         for one in found:
-            reason, key = _NUMBERS.sub("#", one.decision or ""), (stage, one.flow)
+            reason, key = read_bare_reason(one.decision), (stage, one.flow)
             is_new = bool(reason) and self._decisions.get(key) != reason
             self._decisions[key] = reason
             if is_new or _has_done_something(one) or one.flow in failed or (not failed and always):

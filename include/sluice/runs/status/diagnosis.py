@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sluice.lake.flow_report import ANY_ROW, AS_DECLARED, read_reason_in_full
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DONE
@@ -36,12 +37,12 @@ _TENTH_OF_MINUTE = 6.0
 def find_unbounded_changes(rows: Sequence[Row]) -> Iterator[Finding]:
     """Views that were recomputed in full because no column bounds what a change of an input can touch."""
     for row in rows:
-        why = str(row["recomputed"] or "")
-        if "can touch any row" in why:
+        why = read_reason_in_full(row["recomputed"]) or ""
+        if ANY_ROW in why:
             yield Finding(
                 "unbounded change",
                 row["flow"],
-                f"made again in full ({why.removeprefix('full: ')}), {row['seconds']:.1f} s",
+                f"made again in full ({why}), {row['seconds']:.1f} s",
                 f"hand a column of that input on to the view, best one of its keys, or declare reach=; "
                 f"sluice check {row['pipeline']} --plans shows what bounds each input",
             )
@@ -50,7 +51,7 @@ def find_unbounded_changes(rows: Sequence[Row]) -> Iterator[Finding]:
 def find_declared_full(rows: Sequence[Row]) -> Iterator[Finding]:
     """Views that are recomputed in full as declared, and take long."""
     for row in rows:
-        if row["recomputed"] == "full: as declared" and row["seconds"] >= _TENTH_OF_MINUTE:
+        if read_reason_in_full(row["recomputed"]) == AS_DECLARED and row["seconds"] >= _TENTH_OF_MINUTE:
             remedy = 'recompute="auto", unless its transform asks for rows while it is called, or most of it changes each time'
             yield Finding("declared full", row["flow"], f"made again in full, {row['seconds']:.1f} s", remedy)
 

@@ -20,7 +20,7 @@ from sluice.delivery_rows import RECORDED
 from sluice.entries import OrderKey
 from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
-from sluice.lake.flow_report import FOLDED_ANEW, REPLACED
+from sluice.lake.flow_report import has_made_all_rows
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.record_states import DONE, INGESTED
 from sluice.run_modes import REPLAY
@@ -102,7 +102,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
                     at=entries.entry_order_key(row, run_ledger.STARTED),
                     code=row["fingerprint"] or whole,
                     done=row["state"] == DONE,
-                    anew=any(sign in (row["note"] or "") for sign in (FOLDED_ANEW, REPLACED)),
+                    anew=has_made_all_rows(row["note"]),
                     interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
                 )
             )
