@@ -60,6 +60,18 @@ class FlowReport(FlowFindings):
         """Whether the table has a new version."""
         return self.version_before != self.version_after
 
+    @contextmanager
+    def note_change(self, path: str) -> Iterator[None]:
+        """Notes the table's versions before and after the block, and its seconds, if it does not fail."""
+        self.started, self.version_before = time.monotonic(), log.latest_table_version(path)
+        yield
+        self.note_new_versions(path)
+        self.note_seconds()
+
+    def note_seconds(self) -> None:
+        """Notes how long the flow has taken."""
+        self.seconds = round(time.monotonic() - self.started, 2)
+
     def note_new_versions(self, path: str) -> None:
         """Notes which version the flow's table has now, and what the versions since the flow began did."""
         self.version_after = log.latest_table_version(path)
@@ -137,11 +149,10 @@ def read_bare_reason(decision: str | None) -> str:
 
 @contextmanager
 def report_table_change(flow: str, layer: str, path: str) -> Iterator[FlowReport]:
-    """Yields a report of what the block does to one table. The block counts; this notes the table's versions and the time."""
-    report = FlowReport(flow=flow, layer=layer, version_before=log.latest_table_version(path))
-    yield report
-    report.note_new_versions(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+    """Yields a report of what the block does to one table. The block counts."""
+    report = FlowReport(flow=flow, layer=layer)
+    with report.note_change(path):
+        yield report
 
 
 @dataclass(eq=False)  # not frozen: Python sets the traceback of an error that leaves a `with`

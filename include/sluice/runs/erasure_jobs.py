@@ -7,7 +7,6 @@ every table first. Then bytes whose retention is over are removed. Then a scan o
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -153,7 +152,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
         return list(reports.values()), errors | {reports[one.request].flow: error for one in known}
     for request, made in issued.items():
         report = reports[request]
-        report.seconds = round(time.monotonic() - report.started, 2)
+        report.note_seconds()
         report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.format_chain_head(made.record)}")
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from residue import ScanResult, opening
+from residue import opening
 from sluice import __version__
 from sluice.erasure import canary, request_events, request_record, requests, vault
-from sluice.erasure.proof import checking, search_scope, signatures, sought, stamps
+from sluice.erasure.proof import checking, search_scope, signatures, stamps
 from sluice.erasure.proof.chain import (
     Certificate,
     format_certificate_note,
@@ -25,8 +25,7 @@ from sluice.erasure.proof.chain import (
     read_latest_certificate,
     write_certificate,
 )
-from sluice.erasure.proof.search_scope import UndeclaredPath
-from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict
+from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, SearchEvidence, find_worst_verdict
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
@@ -64,7 +63,7 @@ def issue_certificates(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> d
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issue_certificate(lake, request, found.about_request(request), last)
+                last = made[request.request] = _issue_certificate(lake, request, found, last)
             except SluiceError as error:  # of one request; the others still get their certificates
                 errors[request.request] = error
                 last = read_latest_certificate(records)  # the certificate may have been written before the error
@@ -78,8 +77,9 @@ def issue_certificates(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> d
 def _issue_certificate(
     lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> Certificate:
-    """Issues one certificate. last: the end of the chain."""
-    made = write_certificate(lake.records, request.request, _build_certificate_record(lake, request, found, last), last)
+    """Issues one certificate. found: of all requests. last: the end of the chain."""
+    own = replace(found, search=found.search.about_request(request))
+    made = write_certificate(lake.records, request.request, _build_certificate_record(lake, request, own, last), last)
     _advance_certified_request(lake.records, request, made)
     return made
 
@@ -87,9 +87,9 @@ def _issue_certificate(
 def _judge_control(records: PipelineRecords, request: ErasureRequest, found: ErasureEvidence) -> dict[str, Any]:
     """The control: what was found of the canary before, what is found now, and whether this scanner finds another planted now."""
     before = canary.read_planted_counts(records, request.control) or _find_earlier_control_counts(records, request.request)
-    hits, again = found.result.of_control(), found.witnessed
+    hits, again = found.search.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
-    locations = sorted({(hit.root, found.hash_path(hit.path), hit.decoder) for hit in hits})
+    locations = sorted({(hit.root, found.search.hash_path(hit.path), hit.decoder) for hit in hits})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
     if after and request.must_bytes_stay(datetime.now(UTC)):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
@@ -117,9 +117,9 @@ def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict
 def _build_certificate_record(
     lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> dict[str, Any]:
-    result = found.result
+    search, result = found.search, found.search.result
     control = _judge_control(lake.records, request, found)
-    stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hash_path)
+    stamped = stamps.build_stamps(request, search, control)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and not request.certified_at:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
@@ -138,7 +138,7 @@ def _build_certificate_record(
         "stamps": stamped,
         "control": control,
         "needles": result.kinds,
-        "shared_identifiers": found.shared[request.request],
+        "shared_identifiers": search.shared[request.request],
         "shared_found": result.of_others(),
         "roots": [{"name": root.name, "there": root.name not in result.missing} for root in result.roots],
         "decoders": {name: {"files": read.files, "bytes": read.bytes} for name, read in sorted(result.decoders.items())},
@@ -146,7 +146,7 @@ def _build_certificate_record(
         "bytes": result.bytes,
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
-        "undeclared": [{"root": one.root, "path": found.hash_path(one.path)} for one in found.undeclared],
+        "undeclared": [{"root": one.root, "path": search.hash_path(one.path)} for one in search.undeclared],
         "exceptions": _list_certificate_exceptions(lake, request, found),
         "sluice": __version__,
         "scanner": checking.hash_scanner_source(),
@@ -156,7 +156,7 @@ def _build_certificate_record(
 
 
 def _list_certificate_exceptions(lake: PipelineLake, request: ErasureRequest, found: ErasureEvidence) -> list[dict[str, Any]]:
-    expires, shared = vault.read_vault_expiry(lake.records, request.request), found.shared[request.request]
+    expires, shared = vault.read_vault_expiry(lake.records, request.request), found.search.shared[request.request]
     told: list[dict[str, Any]] = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if shared:
         told.append({
@@ -184,45 +184,27 @@ def _advance_certified_request(records: PipelineRecords, request: ErasureRequest
 
 @dataclass(frozen=True)
 class ErasureEvidence:
-    """What was found of the people of requests, and of their canaries.
+    """What a search found, and what shows whether it can be believed and what it was of.
 
-    rows: what queries return. result: that of the scan. shared: see `SoughtNeedles`. witnessed: by kind of store, how often another
-    canary was found that was planted for this scan. tables: their versions. policy: a hash that shows whether the relevant declarations
-    have changed. hash_path: makes what a record says in place of a path.
+    witnessed: by kind of store, how often another canary was found that was planted for this scan. tables: their versions. policy: a hash
+    that shows whether the relevant declarations have changed.
     """
 
-    rows: ScanResult
-    result: ScanResult
-    shared: Mapping[str, int]
+    search: SearchEvidence
     witnessed: dict[str, int]
-    undeclared: Sequence[UndeclaredPath]
     acknowledged: Sequence[str]
     tables: dict[str, int | None]
     policy: str
-    hash_path: Callable[[str], str]
-
-    def about_request(self, request: ErasureRequest) -> ErasureEvidence:
-        """The part of the evidence about one request and its canary."""
-        rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
-        return replace(self, rows=rows, result=result)
 
 
 def _gather_evidence(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
-    """Scans, and queries the tables, for the people of these requests at once.
-
-    Raises UsageError if the vault no longer has the identifiers of one, and SluiceError if the lake is not on this machine.
-    """
-    wanted = sought.collect_sought_needles(lake, asked)
+    """Raises as `search_for_people` does."""
     return ErasureEvidence(
-        rows=sought.query_sought_rows(lake, wanted),
-        result=sought.scan_all_roots(lake, wanted),
-        shared=wanted.shared,
+        search=stamps.search_for_people(lake, asked),
         witnessed=canary.scan_fresh_canary(lake.records),
-        undeclared=search_scope.find_undeclared_paths(lake),
         acknowledged=search_scope.find_acknowledged_paths(lake),
         tables={name: log.latest_table_version(path) for name, path in sorted(search_scope.find_searched_tables(lake).items())},
         policy=_hash_policy(lake),
-        hash_path=stamps.make_path_hasher(lake.records),
     )
 
 

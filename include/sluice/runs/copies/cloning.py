@@ -6,7 +6,6 @@ It also decides which tables are cloned, at which version, and why the others ar
 from __future__ import annotations
 
 import secrets as chance
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -118,7 +117,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
         except Exception as error:
             raise FlowsFailed(reports, {one.name: error}) from None
         report.note_new_versions(path)
-        report.seconds = round(time.monotonic() - report.started, 2)
+        report.note_seconds()
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}
     said["finished"] = True
     _write_clone_file(clones.clone_description_path(workspace.records), said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -81,6 +80,6 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
             into.tables[dataset.name] = {**told, "of_people": bool(whose.columns or whose.unknown)}
             releases.write_release_manifest(into)
             report.count_changes(told["rows"], 0, 0)
-            report.seconds = round(time.monotonic() - report.started, 2)
+            report.note_seconds()
             reports.append(report)
     return reports

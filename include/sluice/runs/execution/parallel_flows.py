@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
@@ -12,7 +11,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress.stream_numbers import join_stream_numbers
-from sluice.lake import log, spark_counters
+from sluice.lake import spark_counters
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import table_rules
@@ -79,12 +78,12 @@ def run_flows_in_parallel(
 
 def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
     """Does a flow's work, and notes its seconds and the versions of its table before and after."""
-    path = workspace.path(report.flow)
-    started, times = time.monotonic(), StepTimes()
-    report.version_before = log.latest_table_version(path)
-    with collect_step_times(times), follow_subject(FollowedSubject(report.flow, times)):
+    times = StepTimes()
+    with (
+        report.note_change(workspace.path(report.flow)),
+        collect_step_times(times),
+        follow_subject(FollowedSubject(report.flow, times)),
+    ):
         work()
-    report.note_new_versions(path)
     report.steps, report.job_tags = times.rounded_seconds(), tuple(times.job_tags)
     report.stream = join_stream_numbers(times.streams)
-    report.seconds = round(time.monotonic() - started, 2)
