@@ -20,7 +20,7 @@ from orchestration.rest.client import Client
 from orchestration.server.home import local_airflow_home
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.erasure import receiving, request_events, request_record
+from sluice.erasure import request_events, request_record, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
@@ -82,7 +82,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
         job.run_recorded_stage(gym.settings, job.JobRequest("gym", stage))
     graph = load_declaration_graph(gym.settings, "gym")
     member = str(run_ledger.read_table_rows(records, "completed_workouts")[0]["user_id"])
-    asked = receiving.receive_erasure_request(PipelineLake(gym.settings, graph), [Identifier("user_id", member)]).request
+    asked = requests.receive_erasure_request(PipelineLake(gym.settings, graph), [Identifier("user_id", member)]).request
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")
@@ -130,7 +130,7 @@ def stands_in(tmp_path: Path) -> Iterator[Checkout]:
 @pytest.mark.skipif(airflow_line() == 2, reason="Airflow 2 has no approval step")
 def test_nobody_is_erased_before_somebody_approves(stands_in: Checkout) -> None:
     graph = load_declaration_graph(stands_in.settings, "gym")
-    asked = receiving.receive_erasure_request(PipelineLake(stands_in.settings, graph), [Identifier("user_id", NOBODY)]).request
+    asked = requests.receive_erasure_request(PipelineLake(stands_in.settings, graph), [Identifier("user_id", NOBODY)]).request
     with LocalAirflow(stands_in.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")

@@ -40,7 +40,7 @@ from pipelines.gym.truth import member_bins
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.declare.schedule_intervals import data_intervals_starting_within
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
@@ -88,7 +88,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Checkout) -> None:
         graph = load_declaration_graph(gym.settings, "gym")
         worn = [row for row in run_ledger.read_table_rows(records, "memberships") if str(row["device_id"]) == subject]
         person = {subject, *(str(row[name]) for row in worn for name in ("user_id", "mac_address"))}
-        receiving.receive_erasure_request(PipelineLake(gym.settings, graph), [subject], "device_id")
+        requests.receive_erasure_request(PipelineLake(gym.settings, graph), [subject], "device_id")
 
         days = Interval.of_days(maker.FIRST_DAY.date(), maker.FIRST_DAY.date() + timedelta(days=1))
         asked = BackfillRequest("gym", days, (), tuple(data_intervals_starting_within(PIPELINE.schedule, days)))

@@ -19,7 +19,7 @@ from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
-from sluice.erasure import receiving, request_events, request_record, requests, searched_tables, vault
+from sluice.erasure import request_events, request_record, requests, searched_tables, vault
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.searched_tables import describe_request_table, request_declaration_key
 from sluice.erasure.vault import Identifier
@@ -71,7 +71,7 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
     for person, reads in people.items():
         before = refused.get(person)
         if before is None:
-            yield receiving.receive_erasure_request(workspace.lake, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}")
+            yield requests.receive_erasure_request(workspace.lake, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}")
         else:
             yield requests.advance_request_state(records, before, request_events.RECEIVED, f"asked again{_UP_TO}{latest}")
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 from sluice import delta_log, durable_files
 from sluice.declare.assembly.graph import PSEUDONYM
-from sluice.erasure import asking, canary, erasure_ledger, receiving, request_events, request_record, requests, vault
+from sluice.erasure import asking, canary, erasure_ledger, request_events, request_record, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.request_record import ErasureRequest
@@ -132,6 +132,6 @@ def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs:
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]
     if not own or any(one.state == _AGAIN and one.note.startswith(said) for one in before.history):
         return None
-    made = receiving.receive_erasure_request(workspace.lake, own, said=f"{_AGAIN} for request {before.request}, {said}")
+    made = requests.receive_erasure_request(workspace.lake, own, said=f"{_AGAIN} for request {before.request}, {said}")
     requests.add_request_event(records, before.request, _AGAIN, f"{said}, by request {made.request}")
     return made.request

@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.erasure.steps import rows
 from sluice.flows.copies import restoration
 from sluice.lake.flow_report import FlowReport
@@ -62,7 +62,7 @@ def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["ada"], "who")
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), ["ada"], "who")
     return lake
 
 

@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, request_record, vault
+from sluice.erasure import propagation, request_record, requests, vault
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.lake import releases
@@ -59,7 +59,7 @@ def _land(lake: Lakehouse, file: str, *emails: str) -> None:
 
 def _erase(lake: Lakehouse, *asked: Identifier) -> None:
     for one in asked:
-        receiving.receive_erasure_request(lake.lake, [one])
+        requests.receive_erasure_request(lake.lake, [one])
     workspace = lake.workspace()
     propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
 

@@ -24,7 +24,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import canary, physical, propagation, receiving, request_events, request_record
+from sluice.erasure import canary, physical, propagation, request_events, request_record, requests
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, search_scope
 from sluice.erasure.vault import Identifier
@@ -116,7 +116,7 @@ def _places(lake: Lakehouse) -> set[str]:
 
 
 def _erased(lake: Lakehouse) -> str:
-    request = receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
+    request = requests.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
     workspace = lake.workspace()
     propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
     assert "tables" in _places(lake) and "landing" not in _places(lake), "files of former versions stay until VACUUM"

@@ -15,16 +15,7 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import (
-    asking,
-    receiving,
-    request_events,
-    request_record,
-    request_reversal,
-    requests,
-    searched_tables,
-    vault,
-)
+from sluice.erasure import asking, request_events, request_record, request_reversal, requests, searched_tables, vault
 from sluice.erasure.subjects import closure, identity_settling, link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.link_rows import LinkRows
@@ -178,7 +169,7 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
-    asked = receiving.receive_erasure_request(club.lake, [Identifier("email", "ada@example.org")])
+    asked = requests.receive_erasure_request(club.lake, [Identifier("email", "ada@example.org")])
     made = identity_settling.settle_erasure_request(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
@@ -202,9 +193,9 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
 
 @pytest.mark.thorough
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
-    good = receiving.receive_erasure_request(club.lake, [Identifier("user_id", "cem")])
-    ambiguous = receiving.receive_erasure_request(club.lake, [Identifier("device_id", "1")])
-    lost = receiving.receive_erasure_request(club.lake, [Identifier("user_id", "bo")])
+    good = requests.receive_erasure_request(club.lake, [Identifier("user_id", "cem")])
+    ambiguous = requests.receive_erasure_request(club.lake, [Identifier("device_id", "1")])
+    lost = requests.receive_erasure_request(club.lake, [Identifier("user_id", "bo")])
     vault.remove_vault_entry(club.records, lost.request)
     settled = {one.request for one in identity_settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
@@ -217,7 +208,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = identity_settling.settle_erasure_request(lake.workspace(), receiving.receive_erasure_request(lake.lake, asked))
+    made = identity_settling.settle_erasure_request(lake.workspace(), requests.receive_erasure_request(lake.lake, asked))
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
     assert identity_settling.settle_erasure_request(lake.workspace(), made) is made

@@ -10,7 +10,7 @@ from tests.few_rows import append_delivery
 
 from sluice.declare import Pipeline, Source, auto_cdc_from_snapshot
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.lake.pipeline_lake import PipelineLake
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_an_erasure_says_which_target_lost_the_only_row_of_an_extract(settings: 
     append_delivery(lake.workspace(), extracts, 1, [("ada", 1), ("bob", 1), ("ada", 2), ("cem", 3)])
     lake.run(LAYER)
     assert lake.rows("members", "who") == [("cem",)]
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["cem"], "who")
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), ["cem"], "who")
     found = [one.notes for one in lake.run("propagate_deletions").values() if any("no other row" in note for note in one.notes)]
     assert found == [["1 extract had no other row: keys that were missing there count until the next extract"]]
     assert lake.rows("members", "who") == [("ada",)], "the extract before is the last that is known"

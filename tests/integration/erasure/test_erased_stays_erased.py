@@ -16,7 +16,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import SluiceError
 from sluice.lake import log
 from sluice.lake.pipeline_lake import PipelineLake
@@ -58,7 +58,7 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     before = log.latest_table_version(path)
     assert buyers(stall) == {"ann", ERASED, "cleo"}
 
-    receiving.receive_erasure_request(PipelineLake(settings, stall.graph), [ERASED], "buyer")
+    requests.receive_erasure_request(PipelineLake(settings, stall.graph), [ERASED], "buyer")
     for wanted in (
         lambda: restoring.run_table_restore(PipelineLake(settings, stall.graph), "sale", str(before)),
         lambda: cloning.clone_tables(PipelineLake(settings, stall.graph), str(tmp_path / "early"), clones.COPY, ()),

@@ -14,7 +14,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, request_events, request_record
+from sluice.erasure import propagation, request_events, request_record, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
@@ -55,7 +55,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 
 def ask(lake: Lakehouse, who: str) -> str:
-    return receiving.receive_erasure_request(lake.lake, [Identifier("who", who)]).request
+    return requests.receive_erasure_request(lake.lake, [Identifier("who", who)]).request
 
 
 def state(lake: Lakehouse, request: str) -> str:

@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.erasure.vault import Identifier
 from sluice.lake import commit_history
 from sluice.privacy import secrets
@@ -72,7 +72,7 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
     others = _of(gym, other)
     assert _of(gym, subject)["readings"] > 0
     before = {path: path.read_bytes() for path in sorted((gym.settings.landing / "gym" / "readings").glob("*.jsonl"))}
-    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", f" {subject} \n")])
+    requests.receive_erasure_request(gym.lake, [Identifier("device_id", f" {subject} \n")])
     reports = gym.run("propagate_deletions")
     assert set(_of(gym, subject).values()) == {0}
     assert _of(gym, other)["readings"] == others["readings"] and _of(gym, other)["device_day"] == 3
@@ -95,8 +95,8 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
 @pytest.mark.slow
 def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
     subject, member = _of_one_member(gym)[0], gym.rows("completed_workouts", "user_id")[0][0]
-    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
-    receiving.receive_erasure_request(gym.lake, [Identifier("user_id", str(member))])
+    requests.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
+    requests.receive_erasure_request(gym.lake, [Identifier("user_id", str(member))])
     gym.run("propagate_deletions")
     assert str(member) not in {key for (key,) in gym.rows("events", "key")}
     for table in ("workouts", "members_changes", "members", "members_history", "bpm", "completed_workouts", "workout_summary"):
@@ -124,7 +124,7 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
     from sluice.erasure.steps import rows
 
     subject = _of_one_member(gym)[0]
-    receiving.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
+    requests.receive_erasure_request(gym.lake, [Identifier("device_id", str(subject))])
     delete, done = rows.delete_suppressed_rows, []
 
     def once(*arguments: Any, **more: Any) -> object:

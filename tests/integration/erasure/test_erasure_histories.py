@@ -28,7 +28,7 @@ from sluice.declare import (
     windowed,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import erasure_ledger, physical, propagation, receiving, request_events, request_record
+from sluice.erasure import erasure_ledger, physical, propagation, request_events, request_record, requests
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import written_forms
@@ -180,7 +180,7 @@ def swiped(at: str, door: str) -> dict[str, Any]:
 
 
 def ask(lake: Lakehouse) -> str:
-    return receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
+    return requests.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
 
 
 def finish(lake: Lakehouse, after: timedelta = timedelta(minutes=1)) -> None:

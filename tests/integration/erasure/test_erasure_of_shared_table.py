@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.erasure.vault import Identifier
 from sluice.lake.pipeline_lake import PipelineLake
 
@@ -38,7 +38,7 @@ def test_cells_with_others_are_emptied_in_the_files_of_every_source_of_the_table
     delivered = line("1", "bo@example.org", "ada@example.org", "fixed") + line("2", "bo@example.org", None, "for ada@example.org")
     first = lake.land("mirrored/1.json", delivered)
     lake.run()
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("mail", "ada@example.org")])
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("mail", "ada@example.org")])
     lake.run("propagate_deletions")
     without = line("1", "bo@example.org", None, "fixed") + line("2", "bo@example.org", None, None)
     assert "ada" not in str(lake.rows("commits")) and first.read_text() == without

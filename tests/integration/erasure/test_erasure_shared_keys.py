@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import emptied_cells, erasure_ledger, receiving, request_events, request_record
+from sluice.erasure import emptied_cells, erasure_ledger, request_events, request_record, requests
 from sluice.erasure.steps import rows, shared_keys
 from sluice.errors import SluiceError
 
@@ -100,7 +100,7 @@ def assert_erased_and_nothing_is_left_to_do(lake: Lakehouse) -> None:
 @pytest.mark.slow
 def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse) -> None:
     """Also where another table keeps the facts, so that bronze loses no row."""
-    receiving.receive_erasure_request(lake.lake, [ROBERT], "who")
+    requests.receive_erasure_request(lake.lake, [ROBERT], "who")
     reports = lake.run("propagate_deletions")
     assert_as_in_a_lake_without_robert(lake)
     assert reports["owners"].deleted == 2
@@ -121,7 +121,7 @@ def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
     def kill_at_owners(workspace: Workspace, source: Source, *others: Any, **more: Any) -> Any:
         return kill() if source is owners else rows.refold_tables_of_source(workspace, source, *others, **more)
 
-    receiving.receive_erasure_request(lake.lake, [ROBERT], "who")
+    requests.receive_erasure_request(lake.lake, [ROBERT], "who")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(emptied_cells, "_refold_shared_keys", kill)
         lake.run("propagate_deletions")
@@ -148,7 +148,7 @@ def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_l
             raise SluiceError("the flow fails")
         refold_rows(workspace, table, *others, **more)
 
-    receiving.receive_erasure_request(lake.lake, [ROBERT], "who")
+    requests.receive_erasure_request(lake.lake, [ROBERT], "who")
     with monkeypatch.context() as patch:
         patch.setattr(rows.refold, "refold_rows", broken)
         lake.run("propagate_deletions")

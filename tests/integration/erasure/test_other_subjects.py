@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, request_record
+from sluice.erasure import propagation, request_record, requests
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
 from sluice.flows.copies import restoration
@@ -78,10 +78,10 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
     lake.run()
     before = table_frames.read_table(spark, lake.workspace().path("commit"))
     old = {row.sha for row in before.collect()}
-    receiving.receive_erasure_request(
+    requests.receive_erasure_request(
         PipelineLake(settings, lake.graph), [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")]
     )
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("login", "8")])
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("login", "8")])
     _propagate(lake)
     kept = [("1", "bo@example.org", None, 7), ("3", "bo@example.org", "bo@example.org", None)]
     assert old == {"1", "2", "3"} and lake.rows("commit", "sha", "author", "by", "reviewer") == kept

@@ -19,7 +19,7 @@ from sluice import delta_log
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import prevention, receiving
+from sluice.erasure import prevention, requests
 from sluice.erasure.vault import Identifier
 from sluice.lake import log, table_frames
 
@@ -71,7 +71,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
     told = ({"who": who, "email": f"{who}@7.org", "at": 7} for who in names)
     lake.land("people/7.jsonl", "".join(json.dumps(one) + "\n" for one in told))
     lake.run()
-    receiving.receive_erasure_request(lake.lake, [Identifier("who", names[0])])
+    requests.receive_erasure_request(lake.lake, [Identifier("who", names[0])])
     with controls_left_out():
         lake.run("propagate_deletions", "optimize", "vacuum")
     return lake

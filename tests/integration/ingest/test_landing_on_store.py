@@ -18,7 +18,7 @@ from tests.conftest import LAKES, Lakehouse
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import physical, propagation, receiving, request_record
+from sluice.erasure import physical, propagation, request_record, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
@@ -191,7 +191,7 @@ def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delive
     put(lake, "a/1.json", lines({"id": 1, "who": HER}, {"id": 2, "who": OTHER}))
     put(lake, "a/2.json.gz", gzip.compress(lines({"id": 3, "who": HER})))
     lake.run()
-    request = receiving.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
+    request = requests.receive_erasure_request(lake.lake, [Identifier("who", HER)]).request
 
     def erase() -> None:
         propagation.propagate_deletions(

@@ -14,7 +14,7 @@ from sluice import delta_log
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.lazy_spark import F
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import locate, walk_folders
@@ -117,7 +117,7 @@ def test_what_is_stored_is_treated_and_a_view_follows_by_pseudonym(shop: Shop) -
     lake.run()
     assert lake.versions() == versions, "nothing new, nothing written"
 
-    receiving.receive_erasure_request(lake.lake, ["ada"], "who")
+    requests.receive_erasure_request(lake.lake, ["ada"], "who")
     lake.run("propagate_deletions")
     assert spent(lake) == {row for row in after if row[0] != ada}
     assert {who for (who,) in lake.rows("person_keys", "who")} == {"bob", "eve"}

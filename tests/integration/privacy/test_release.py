@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
@@ -93,7 +93,7 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         modes = {file.stat().st_mode & 0o777 for file in first.folder.rglob("*") if file.is_file()}
         assert (first.folder.stat().st_mode & 0o777, modes) == (0o555, {0o444})
 
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("who", "1700001")])
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), [Identifier("who", "1700001")])
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         releasing.release_tables(PipelineLake(settings, lake.graph), ["order"])
     lake.run("propagate_deletions")

@@ -21,17 +21,7 @@ from tests.commands import Call
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.subjects import SUPPRESSION_KEY
-from sluice.erasure import (
-    asking,
-    prevention,
-    receiving,
-    request_events,
-    request_record,
-    request_reversal,
-    requests,
-    searched_tables,
-    vault,
-)
+from sluice.erasure import asking, prevention, request_events, request_record, request_reversal, requests, searched_tables, vault
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
@@ -64,7 +54,7 @@ def club() -> Graph:
 
 
 def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> request_record.ErasureRequest:
-    return receiving.receive_erasure_request(PipelineLake(settings, made), people or [Identifier("user_id", "ada")], **more)
+    return requests.receive_erasure_request(PipelineLake(settings, made), people or [Identifier("user_id", "ada")], **more)
 
 
 def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:
@@ -180,7 +170,7 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     by_hand = _receive(settings, club, Identifier("user_id", "ada"))
     said = {"bo": "asked by rows of 'people', up to delivery 2", "cem": "asked by rows of 'people'"}
     by_rows, before = (
-        receiving.receive_erasure_request(PipelineLake(settings, club), [Identifier("user_id", who)], said=note)
+        requests.receive_erasure_request(PipelineLake(settings, club), [Identifier("user_id", who)], said=note)
         for who, note in said.items()
     )
     requests.advance_request_state(records, by_rows, request_events.FAILED, "several people's")
@@ -400,5 +390,5 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
 def test_a_lake_on_a_store_that_nobody_can_search_takes_no_request(settings: Settings, club: Graph) -> None:
     on_store = replace(settings, lake="gs://bucket/lake")
     with pytest.raises(UsageError, match="whose objects and former versions the scan cannot search"):
-        receiving.receive_erasure_request(PipelineLake(on_store, club), ["4711"])
+        requests.receive_erasure_request(PipelineLake(on_store, club), ["4711"])
     assert not Path(settings.vault).exists(), "nothing was written down"

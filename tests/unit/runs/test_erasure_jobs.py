@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
-from sluice.erasure import receiving, request_events, request_record, requests, searched_tables
+from sluice.erasure import request_events, request_record, requests, searched_tables
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.lake.pipeline_lake import PipelineLake
@@ -36,7 +36,7 @@ def asked(settings: Settings) -> list[str]:
 
     graph = loading.load_declaration_graph(settings, "gym")
     return [
-        receiving.receive_erasure_request(PipelineLake(settings, graph), [Identifier("device_id", number)]).request
+        requests.receive_erasure_request(PipelineLake(settings, graph), [Identifier("device_id", number)]).request
         for number in ("4200000001", "4200000002")
     ]
 

@@ -37,7 +37,7 @@ def request_erasure(
 
     An identifier that several people had in turn needs an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
     """
-    from sluice.erasure import receiving
+    from sluice.erasure import requests
     from sluice.erasure.subjects import subject_files
 
     if (pipeline is None) == (of is None):
@@ -46,7 +46,7 @@ def request_erasure(
     lake = load_pipeline_lake(settings, pipeline or of or "")
     refuse_request_in_clone(lake)
     text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
-    made = receiving.receive_erasure_request(
+    made = requests.receive_erasure_request(
         lake, subject_files.parse_identifier_text(lake.graph, text, identifier), said="asked by command"
     )
     if as_json:
@@ -70,16 +70,14 @@ def import_requests(
 
     All are carried out together, with one scan. Wrong lines are skipped and reported by their number; the exit code is then 1.
     """
-    from sluice.erasure import receiving
+    from sluice.erasure import requests
     from sluice.erasure.subjects import subject_files
 
     settings = Settings.current()
     lake = load_pipeline_lake(settings, pipeline)
     refuse_request_in_clone(lake)
     good, bad = subject_files.parse_identifier_csv(lake.graph, _read_identifier_file(file, "The file"))
-    made = [
-        receiving.receive_erasure_request(lake, one.identifiers, received_at=one.received_at, said="imported") for one in good
-    ]
+    made = [requests.receive_erasure_request(lake, one.identifiers, received_at=one.received_at, said="imported") for one in good]
     if as_json:
         aside = [{"line": one.line, "why": one.why} for one in bad]
         print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.receiving import resolve_identifier_domain
+from sluice.erasure.requests import resolve_identifier_domain
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
 

@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import UsageError
 from sluice.runs.execution.parallel_flows import group_independent_flows
 from sluice.runs.planning import plan as plans
@@ -124,7 +124,7 @@ def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
 def test_an_erased_person_leaves_the_table_whichever_source_they_came_from(lake: Lakehouse) -> None:
     lake.land("visits/2026-01-03.txt", '{"who": "e", "seen": 3')
     lake.run(*LAYERS)
-    receiving.receive_erasure_request(lake.lake, ["b", "e"])
+    requests.receive_erasure_request(lake.lake, ["b", "e"])
     reports = lake.run("propagate_deletions")
     assert reports["visits"].deleted == 2 and "north" not in reports
     assert lake.rows("visits_quarantine") == [] and len(lake.rows("north_quarantine")) == 1

@@ -11,7 +11,7 @@ from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError
 from sluice.lake.pipeline_lake import PipelineLake
@@ -65,7 +65,7 @@ def test_a_group_is_there_while_it_has_enough_people(settings: Settings, spark: 
     lake.run(LAYER)
     assert lake.rows("towns") == [("Bari", 3, 115)]
     assert next(verify_tables(lake.settings, spark, lake.graph, ["towns"])).equal is True
-    receiving.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
+    requests.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
 
@@ -85,7 +85,7 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
     lake.run()
     assert lake.rows("towns") == [("Bari", 3, 115)]
     assert next(verify_tables(lake.settings, spark, lake.graph, ["towns"])).equal is True
-    receiving.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
+    requests.receive_erasure_request(lake.lake, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
     lake.land("orders/4.jsonl", lines((9, "eve", "Bari", 33)))  # stays out, and out of the count

@@ -16,7 +16,7 @@ from tests.few_rows import append_delivery
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import aging, receiving
+from sluice.erasure import aging, requests
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
@@ -438,7 +438,7 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert {json.loads(row[6]).get("at") for row in found[:2]} == {"2026-11-20T10:00:00.123456Z"}, "whole, not to the millisecond"
     assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
     assert {row[7] for row in found} == {verdicts.expectations_version(lake.graph.tables["order"].expectations)}
-    receiving.receive_erasure_request(lake.lake, ["ann"], "who")
+    requests.receive_erasure_request(lake.lake, ["ann"], "who")
     lake.run("propagate_deletions")
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 

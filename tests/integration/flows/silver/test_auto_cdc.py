@@ -21,7 +21,7 @@ from sluice.declare import (
     temporary_view,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.lake.pipeline_lake import PipelineLake
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_what_came_late_was_taken_back_replayed_or_erased_leaves_what_the_rest_c
     assert lake.rows("members", "id", "name") == [(1, "Al"), (2, "BEN"), (4, "DI")]
     assert {(1, "Al", "Oslo", 3, None), (2, "BO", "Rome", 1, 4), (2, "BEN", "Rome", 6, None)} <= set(history(lake))
 
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["2"], "id")
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), ["2"], "id")
     lake.run("propagate_deletions")
     for name, path in lake.workspace().lake.record_tables().items():
         frame = spark.read.format("delta").load(path)

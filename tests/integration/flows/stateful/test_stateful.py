@@ -19,7 +19,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import aging, receiving
+from sluice.erasure import aging, requests
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
@@ -363,7 +363,7 @@ def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: Sp
     state = [residue.ScanRoot("state", PipelineRecords(settings, "ward").bookkeeping("checkpoints"))]
     wanted = needles.build_needles([("device", "7700000077")])
     assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and residue.scan_roots(state, wanted, processes=1).hits
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["7700000077"], "device")
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), ["7700000077"], "device")
     lake.run("propagate_deletions")
     assert lake.minutes("counted") == [(1, 1)] and residue.scan_roots(state, wanted, processes=1).hits == []
     assert residue.scan_roots(state, wanted, processes=1).unread == []
@@ -379,7 +379,7 @@ def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, 
     lake.pulses(7, device=77)
     lake.run()
     assert lake.minutes("counted") == [(1, 2), (77, 3)] and len(lake.rows("tumbling_late")) == 1
-    receiving.receive_erasure_request(PipelineLake(settings, lake.graph), ["77"], "device")
+    requests.receive_erasure_request(PipelineLake(settings, lake.graph), ["77"], "device")
     lake.run("propagate_deletions")
     assert lake.minutes("counted") == [(1, 2)] and lake.minutes("tumbling") == [(0, 1, 50)]
     assert lake.rows("tumbling_late") == []

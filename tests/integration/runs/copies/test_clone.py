@@ -19,7 +19,7 @@ from sluice.cli.tables.read import query_delta_table
 from sluice.cli.tables.upkeep import describe_table_vacuums
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
@@ -310,7 +310,7 @@ def test_vacuum_waits_for_a_shallow_clone_that_reads_files_which_its_table_has_n
 @pytest.mark.slow
 def test_whoever_was_erased_is_in_no_copy(club: Lakehouse, tmp_path: Path) -> None:
     cloned(club, tmp_path / "shallow", clones.SHALLOW, "room")
-    receiving.receive_erasure_request(club.lake, [str(list(PEOPLE)[1])])
+    requests.receive_erasure_request(club.lake, [str(list(PEOPLE)[1])])
     with pytest.raises(SluiceError, match="Erasure requests of 'club' wait"):
         cloned(club, tmp_path / "dev")
     reports = club.run("propagate_deletions")

@@ -22,7 +22,7 @@ from tests.conftest import ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import LeaseHeld, SluiceError
 from sluice.lake import commit_history
 from sluice.pipeline_records import PipelineRecords
@@ -131,7 +131,7 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive_erasure_request(wards.lake, ["p"])
+    requests.receive_erasure_request(wards.lake, ["p"])
     round_ = keeper.look()
     assert round_ is not None and {report["stage"] for report in round_.reports} == {"propagate_deletions"}
     assert wards.rows("stay", "patient") == [("q",)] and wards.rows("ward") == [("b", 2)]
@@ -145,7 +145,7 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     wards.land("stays/1.csv", "patient,ward,beds\np-erased,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive_erasure_request(wards.lake, ["p-erased"])
+    requests.receive_erasure_request(wards.lake, ["p-erased"])
     keeper.look()
     again = wards.land("stays/2.csv", "patient,ward,beds\np-erased,a,1\nr,b,2\n")
     keeper.look()

@@ -14,7 +14,7 @@ from tests.integration.runs.repair.test_lost_rows import adds_up, begin_another_
 from sluice.cli.repair import restore
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving, request_record
+from sluice.erasure import request_record, requests
 from sluice.errors import SluiceError
 from sluice.lake import log
 from sluice.runs import job, stage_run
@@ -73,7 +73,7 @@ def people(lake: Lakehouse, name: str) -> list[str]:
 
 @pytest.mark.parametrize("lost", ["orders", "order"])
 def test_people_whose_erasure_was_lost_are_erased_again_before_any_flow_reads_them(lake: Lakehouse, lost: str) -> None:
-    request = receiving.receive_erasure_request(lake.lake, ["ann"], "who").request
+    request = requests.receive_erasure_request(lake.lake, ["ann"], "who").request
     run_deletions(lake)
     assert people(lake, "orders") == people(lake, "order") == ["bob", "eve"] and adds_up(lake)
     found = lose_last_commit(lake, lost)
@@ -98,7 +98,7 @@ def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
 ) -> None:
     for module in (lost_contents, lost_removals):
         monkeypatch.setattr(module, "CLOCKS_DIFFER", timedelta())
-    receiving.receive_erasure_request(lake.lake, ["ann"], "who")
+    requests.receive_erasure_request(lake.lake, ["ann"], "who")
     run_deletions(lake)
     for number in (2, 3):
         lake.land(f"orders/{number}.jsonl", json.dumps({"id": 10 + number, "who": "kim"}) + "\n")
@@ -111,7 +111,7 @@ def test_an_erasure_that_was_done_long_before_the_lost_commit_is_not_repeated(
 
 @pytest.mark.thorough
 def test_old_rows_and_people_who_are_back_together_reach_no_other_table(lake: Lakehouse) -> None:
-    request = receiving.receive_erasure_request(lake.lake, ["ann"], "who").request
+    request = requests.receive_erasure_request(lake.lake, ["ann"], "who").request
     run_deletions(lake)
     assert lose_last_commit(lake, "orders").erased_again == (request,)
     declare(lake, KEPT)

@@ -12,7 +12,7 @@ from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import commit_history, log, versions
 from sluice.locations import locate
@@ -102,7 +102,7 @@ def path(lake: Lakehouse, name: str) -> str:
 
 
 def erase(lake: Lakehouse, *people: str) -> None:
-    receiving.receive_erasure_request(lake.lake, people, "buyer")
+    requests.receive_erasure_request(lake.lake, people, "buyer")
     lake.run("propagate_deletions")
 
 
@@ -184,7 +184,7 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
 
 
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
-    receiving.receive_erasure_request(shop.lake, ["bob"], "buyer")
+    requests.receive_erasure_request(shop.lake, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         restore(shop, "sale", 0)
 

@@ -30,7 +30,7 @@ from sluice import record_states
 from sluice.cli.erasure import certificates
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import canary, receiving, request_events, request_record, requests, vault
+from sluice.erasure import canary, request_events, request_record, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, chain, checking, search_scope, signatures, sought, stamps
 from sluice.erasure.vault import Identifier
@@ -81,7 +81,7 @@ NO_SPARK = SimpleNamespace(sql=lambda text: None)
 @pytest.fixture
 def request_of_her(settings: Settings, house: Graph) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
-    made = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
+    made = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
     workspace: Any = SimpleNamespace(
         records=PipelineRecords(settings, "house"), settings=settings, pipeline="house", graph=house, session=NO_SPARK
     )
@@ -395,7 +395,7 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
+    request = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
     unplanted = _issue(settings, house, request)
     assert (unplanted.verdict, unplanted.record["control"]["why"]) == (
         "INCONCLUSIVE",
@@ -491,7 +491,7 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
 ) -> None:
     _erase(settings, request_of_her)
     others = [
-        receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)])
+        requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)])
         for name in ("cleo-meier-77", "dora-meier-78")
     ]
     note = requests.add_request_event
@@ -525,7 +525,7 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
+    request = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)]).request
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
     )
@@ -553,7 +553,7 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 
 
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
-    request = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
+    request = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request.request, [Identifier("who", "badge-00a7f3", known_until=since)]
@@ -626,7 +626,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = PipelineRecords(settings, "house")
-    bert = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
+    bert = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     both = [request_record.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
@@ -650,7 +650,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 def test_requests_that_are_carried_out_together_have_one_canary(settings: Settings, house: Graph) -> None:
     records = PipelineRecords(settings, "house")
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
-    asked = [receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)]) for name in (HER, BERT)]
+    asked = [requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant_canary(workspace, asked)
     assert len({one.control for one in planted}) == 1 and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
     assert len({tuple(canary.read_canary_identifiers(records, one.request)) for one in asked}) == 1
@@ -682,7 +682,7 @@ def test_requests_that_are_carried_out_together_have_one_canary(settings: Settin
 
 
 def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Settings, house: Graph, request_of_her: str) -> None:
-    bert = receiving.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
+    bert = requests.receive_erasure_request(PipelineLake(settings, house), [Identifier("who", BERT)])
     seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))

@@ -35,7 +35,6 @@ from sluice.erasure import (
     erasure_ledger,
     physical,
     propagation,
-    receiving,
     request_events,
     request_record,
     request_reversal,
@@ -293,7 +292,7 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
     left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
     sweep.remove_abandoned_checkpoints(ErasureStep(Propagation(workspace, [], lambda: []), "state"))
     assert left.exists()  # nobody is to be erased
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     sweep.remove_abandoned_checkpoints(ErasureStep(Propagation(workspace, [request], lambda: []), "state"))
     assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
 
@@ -603,7 +602,7 @@ def test_a_number_of_unreadable_rows_that_the_scan_finds_is_found_by_the_erasure
 
 
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna-schmidt")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
     add_vault_identifiers(workspace.records, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
     names = naming.load_erased_names(Propagation(workspace, [request], lambda: []))
@@ -611,7 +610,7 @@ def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Worksp
 
 
 def test_a_number_is_a_telephone_number_where_the_form_of_its_domain_is_digits(workspace: Workspace) -> None:
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "491701234567")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "491701234567")])
     for canonical, wanted in (("text", False), ("digits", True)):
         pipeline = replace(workspace.graph.pipeline, canonical={"who": canonical})
         made = replace(workspace, graph=build_declaration_graph(pipeline, [source, said, each]))
@@ -644,7 +643,7 @@ def test_a_bucket_that_lets_no_version_go_is_noted_and_holds_up_no_other_step(
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = workspace.settings
     first, lost = (
-        receiving.receive_erasure_request(PipelineLake(settings, workspace.graph), [Identifier("who", name)])
+        requests.receive_erasure_request(PipelineLake(settings, workspace.graph), [Identifier("who", name)])
         for name in ("anna", "bert")
     )
     vault.remove_vault_entry(PipelineRecords(settings, "house"), lost.request)
@@ -668,7 +667,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, asked = workspace.settings, Identifier("who", "anna", at="2026-01-01T00:00:00+00:00")
-    request = receiving.receive_erasure_request(PipelineLake(settings, workspace.graph), [asked])
+    request = requests.receive_erasure_request(PipelineLake(settings, workspace.graph), [asked])
     told: list[list[Identifier]] = []
     found = [[Identifier("who", "anna"), Identifier("badge", number, "2026-01-01", None)] for number in ("1", "2")]
 
@@ -700,7 +699,7 @@ def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
     hers = [Identifier("who", "anna"), Identifier("badge", "badge-00a7f3")]
     closing = iter([hers, hers[:1]])
     monkeypatch.setattr(identity_settling, "close_over_identifiers", lambda *_: next(closing))
-    request = receiving.receive_erasure_request(workspace.lake, hers[:1])
+    request = requests.receive_erasure_request(workspace.lake, hers[:1])
     settled = identity_settling.settle_erasure_request(workspace, request)
     erasure_ledger.record_erasure_step(workspace.records, [request.request], "says", "tables", rows=1)
     assert identity_settling.settle_erasure_request(workspace, settled) is settled
@@ -925,7 +924,7 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     _written(workspace.path("secret"), [1])
     assert {one.name for one in subject_tables.find_subject_tables(workspace)} == {"secret"}
 
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     requests.advance_request_state(workspace.records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())
     run_ledger.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret_each", "version_after": 0}])
     with pytest.raises(SluiceError, match=r"are not there: secret_each\. "):
@@ -1031,7 +1030,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     settings = workspace.settings
     carried_out: list[str] = []
     first, other = (
-        receiving.receive_erasure_request(PipelineLake(settings, workspace.graph), [Identifier("who", name)])
+        requests.receive_erasure_request(PipelineLake(settings, workspace.graph), [Identifier("who", name)])
         for name in ("anna", "bert")
     )
 
@@ -1089,7 +1088,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         identity_settling, "settle_waiting_requests", lambda of, only: request_record.list_waiting_requests(of.records, only)
     )
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate_deletions(workspace, lambda: [])
     assert (
@@ -1111,7 +1110,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     soon = (NOW + timedelta(minutes=1)).isoformat()
     requests.advance_request_state(
         PipelineRecords(workspace.settings, "house"), request, request_events.LOGICALLY, physical_due_at=soon
@@ -1132,7 +1131,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
 def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=0)
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     requests.advance_request_state(
         PipelineRecords(workspace.settings, "house"), request, request_events.LOGICALLY, physical_due_at=NOW.isoformat()
     )
@@ -1151,7 +1150,7 @@ def test_a_table_whose_bytes_cannot_be_removed_keeps_the_request_and_no_other_ta
     _written(workspace.path("says"), [1], [2], [3])
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=2)
-    request = receiving.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
+    request = requests.receive_erasure_request(workspace.lake, [Identifier("who", "anna")])
     records = PipelineRecords(workspace.settings, "house")
     requests.advance_request_state(records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())
     find, vacuumed = sweep.find_orphan_files, list[str]()

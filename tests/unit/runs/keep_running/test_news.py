@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving, request_events, requests
+from sluice.erasure import request_events, requests
 from sluice.ingest import delivery_tables
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
@@ -154,13 +154,13 @@ def test_what_arrived_is_seen_and_what_cannot_be_looked_at_is_left_to_the_discov
 def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     found = looked(wards)
     assert not found.deletions_wait()
-    request = receiving.receive_erasure_request(wards.lake, ["p"])
+    request = requests.receive_erasure_request(wards.lake, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
     requests.advance_request_state(wards.records, request, request_events.LOGICALLY)
     assert not found.deletions_wait()
     time.sleep(2 * news._TICK)
     assert not found.deletions_wait()
-    receiving.receive_erasure_request(wards.lake, ["q"])
+    requests.receive_erasure_request(wards.lake, ["q"])
     assert found.deletions_wait()
     assert Path(PipelineRecords(wards.settings, "wards").erasure_requests).is_dir()
 
@@ -173,7 +173,7 @@ def test_a_request_of_erasure_on_a_store_waits_until_it_is_done(
     found = FlowNews(lake)
     monkeypatch.setattr(news.searched_tables, "has_unseen_request_rows", lambda *_: False)
     assert not found.deletions_wait()
-    request = receiving.receive_erasure_request(lake.lake, ["p"])
+    request = requests.receive_erasure_request(lake.lake, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
     requests.advance_request_state(lake.records, request, request_events.LOGICALLY)
     assert not found.deletions_wait()
@@ -181,5 +181,5 @@ def test_a_request_of_erasure_on_a_store_waits_until_it_is_done(
     with monkeypatch.context() as patch:
         patch.setattr(news.request_record, "list_waiting_requests", read.append)
         assert not found.deletions_wait() and read == [], "nothing is read again while nothing changes"
-    receiving.receive_erasure_request(lake.lake, ["q"])
+    requests.receive_erasure_request(lake.lake, ["q"])
     assert found.deletions_wait()

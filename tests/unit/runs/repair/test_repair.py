@@ -20,7 +20,7 @@ from sluice.cli.repair import restore
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
-from sluice.erasure import erasure_ledger, receiving, request_events, request_record, request_reversal, requests
+from sluice.erasure import erasure_ledger, request_events, request_record, request_reversal, requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import accounting
@@ -177,9 +177,7 @@ def test_a_commit_that_a_repair_made_says_nothing_of_when_the_next_one_was_made(
 
 def test_steps_that_found_nothing_in_a_table_are_not_lost_with_its_commit(lake: Settings) -> None:
     records = PipelineRecords(lake, "ward")
-    made = [
-        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", who)]).request for who in ("a", "b")
-    ]
+    made = [requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", who)]).request for who in ("a", "b")]
     for request, rows in zip(made, (0, 2), strict=True):
         requests.advance_request_state(records, request, request_events.LOGICALLY, "")
         erasure_ledger.record_erasure_step(records, [request], "pulse", "tables", rows=rows)
@@ -318,9 +316,7 @@ def test_bronze_is_repaired_after_the_record_by_which_its_losses_are_found(lake:
 
 
 def test_a_cut_checkpoint_of_the_list_of_erased_people_loses_nobody(lake: Settings) -> None:
-    from sluice.erasure import request_events, requests
-
-    request = receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
+    request = requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": request.request})
     requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
@@ -345,7 +341,7 @@ def test_a_lost_commit_whose_checkpoint_holds_the_table_without_older_commits_is
 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
-    receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
+    requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": "lost"})
     spoil(path)
@@ -363,11 +359,9 @@ def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> No
 
 
 def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
+    request = requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": request.request})
-    from sluice.erasure import request_events, requests
-
     requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
     spoil(path)
     (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
@@ -376,11 +370,9 @@ def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, m
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_be(lake: Settings, begun: bool) -> None:
-    from sluice.erasure import erasure_ledger, request_events, requests
-
     records = PipelineRecords(lake, "ward")
     failed, waiting = (
-        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
+        requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
     )
     requests.advance_request_state(records, failed.request, request_events.FAILED, "several people had it")
     if begun:
@@ -393,11 +385,9 @@ def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_b
 
 
 def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(lake: Settings) -> None:
-    from sluice.erasure import request_record
-
     workspace: Any = SimpleNamespace(pipeline="ward", records=PipelineRecords(replace(lake, erasure_approval=True), "ward"))
     taken_back, stands = (
-        receiving.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
+        requests.receive_erasure_request(PipelineLake(lake, WARD), [Identifier("person", name)]) for name in ("anna", "bert")
     )
     request_reversal.withdraw_erasure_request(workspace.records, taken_back.request)
     with pytest.raises(
