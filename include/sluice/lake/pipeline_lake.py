@@ -1,7 +1,4 @@
-"""Where everything lies that a pipeline or an autoload_to_table call reads and writes, and whether the logs of a stage's tables are whole.
-
-Also makes the restricted root, and refuses a table that lies on the wrong side of it.
-"""
+"""Where everything lies that a pipeline or an autoload_to_table call reads and writes, and whether the logs of a stage's tables are whole."""
 
 from __future__ import annotations
 
@@ -10,17 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import AnyDataset, Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
-from sluice.errors import SluiceError
-from sluice.locations import Location, is_on_disk, locate
+from sluice.locations import Location, locate
 from sluice.own_records import OWN_TABLES, OwnRecord, name_own_record
-from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
-from sluice.private_files import require_private_folder
+from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.settings import Settings
 
 
@@ -142,35 +136,3 @@ def locate_bookkeeping_tables(records: PipelineRecords) -> dict[str, str]:
         logs = sorted([*folder.glob(f"*/{LOG}"), *folder.glob(f"*/*/{LOG}")])
         found |= {str(log.parent.relative_to(folder)): str(log.parent) for log in logs}
     return found
-
-
-# Restricted tables lie below a root of their own, SLUICE_RESTRICTED, which only its owner can enter.
-
-
-def prepare_restricted_root(settings: Settings) -> None:
-    """Makes the root with mode 0700. Raises UsageError if others can enter an existing one, before any row is written.
-
-    On a store its owner decides who may read a bucket: nothing is made or checked there.
-    """
-    if is_on_disk(settings.restricted):
-        require_private_folder(settings.restricted, "The folder of restricted tables")
-
-
-def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:
-    """Raises SluiceError if the table also exists below the other root, where an earlier declaration put it."""
-    here, there = str(settings.restricted), settings.lake
-    if not restricted:
-        here, there = there, here
-    other = there + path.removeprefix(here)
-    if delta_log.is_delta_table(other):
-        now = "restricted now, and was not" if restricted else "not restricted any more"
-        raise SluiceError(
-            f"Table '{name}' is {now}: its earlier rows still lie in {other}. "
-            f"It is made again from its inputs: remove that folder{_quarantine_folder_hint(other)}, then run again."
-        )
-
-
-def _quarantine_folder_hint(path: str) -> str:
-    layer = locate(path).parent
-    aside = layer.parent / QUARANTINE / locate(path).name
-    return f" and {aside}" if aside.is_dir() else ""

@@ -1,13 +1,19 @@
-"""Whether restricted tables that runs have written are there: their root may be a disk of its own, which may not be mounted. Needs no JVM."""
+"""Restricted tables, which lie below a root of their own, SLUICE_RESTRICTED, that only its owner can enter. Needs no JVM.
+
+The root may be a disk of its own, which may not be mounted. A table whose declaration has changed may lie on the wrong side of it.
+"""
 
 from __future__ import annotations
 
 from sluice import delta_log
 from sluice.errors import SluiceError
 from sluice.lake.pipeline_lake import PipelineLake
-from sluice.locations import locate
+from sluice.locations import is_on_disk, locate
 from sluice.open_tables import find_table_snapshot
+from sluice.pipeline_records import QUARANTINE
 from sluice.pipeline_stages import RELEASE
+from sluice.private_files import require_private_folder
+from sluice.settings import Settings
 
 
 def find_absent_restricted_tables(lake: PipelineLake) -> dict[str, str]:
@@ -37,3 +43,32 @@ def refuse_absent_restricted_tables(lake: PipelineLake) -> None:
             f"disk or a share, mount that, or let SLUICE_RESTRICTED say where they are. If they were removed for good, the next run makes them "
             f"anew: sluice run {pipeline}"
         )
+
+
+def prepare_restricted_root(settings: Settings) -> None:
+    """Makes the root with mode 0700. Raises UsageError if others can enter an existing one, before any row is written.
+
+    On a store its owner decides who may read a bucket: nothing is made or checked there.
+    """
+    if is_on_disk(settings.restricted):
+        require_private_folder(settings.restricted, "The folder of restricted tables")
+
+
+def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:
+    """Raises SluiceError if the table also exists below the other root, where an earlier declaration put it."""
+    here, there = str(settings.restricted), settings.lake
+    if not restricted:
+        here, there = there, here
+    other = there + path.removeprefix(here)
+    if delta_log.is_delta_table(other):
+        now = "restricted now, and was not" if restricted else "not restricted any more"
+        raise SluiceError(
+            f"Table '{name}' is {now}: its earlier rows still lie in {other}. "
+            f"It is made again from its inputs: remove that folder{_quarantine_folder_hint(other)}, then run again."
+        )
+
+
+def _quarantine_folder_hint(path: str) -> str:
+    layer = locate(path).parent
+    aside = layer.parent / QUARANTINE / locate(path).name
+    return f" and {aside}" if aside.is_dir() else ""

@@ -27,7 +27,7 @@ from sluice.flows.progress import checkpoints
 from sluice.flows.progress.stream_starts import REFRESH_REQUESTED
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, log_files, pipeline_lake, rowless_commits, table_creation, table_frames, versions
+from sluice.lake import log, log_files, restricted_tables, rowless_commits, table_creation, table_frames, versions
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.nested_types import find_added_fields, type_ddl
 from sluice.lake.small_writes import OPERATION
@@ -280,9 +280,9 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
     """Raises UsageError or SluiceError if rows must not be written. anew: whether all rows are made again, so that the key may differ."""
     path = workspace.path(dataset.name)
     if workspace.elsewhere is None:
-        pipeline_lake.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
+        restricted_tables.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
     if dataset.restricted:
-        pipeline_lake.prepare_restricted_root(workspace.settings)
+        restricted_tables.prepare_restricted_root(workspace.settings)
     before = (
         table_creation.read_table_property(path, PSEUDONYM_KEYS)
         if dataset.treatments and delta_log.is_delta_table(path)
