@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from residue.letter_case import fold_cased_text
 from residue.named_values import ColumnNames
 from residue.needles import JAVA_DOUBLE
 from residue.result import Needle
 from residue.search import BytePattern, PatternSearch
+from residue.spellings import fold_cased_text
 
 Offsets = npt.NDArray[np.int64]
 Values: TypeAlias = npt.NDArray[Any]

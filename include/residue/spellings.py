@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from residue.letter_case import fold_letter_case
-
 UNESCAPED, JOINED, FOLDED = "unescaped", "joined base64", "other letter case"
 """The decoder names for hits in decoded spellings."""
 LONGEST = 26
@@ -117,3 +115,20 @@ def _find_base64_breaks(data: npt.NDArray[np.uint8]) -> list[int]:
     for before in range(1, _LEAST_OF_LINE + 1):
         found = found[_LETTERS[data[found - before]]]
     return list(map(int, found))
+
+
+def fold_letter_case(data: bytes) -> bytes:
+    """A text in the small letters of `str.casefold`. Bytes that are no UTF-8, such as a part of a letter cut off, stay as they are."""
+    return data.decode("utf-8", "surrogateescape").casefold().encode("utf-8", "surrogateescape")
+
+
+def fold_cased_text(value: bytes | int) -> bytes | None:
+    """The small letters of a needle. None if it has no letters outside ASCII that have a case, or is no text."""
+    if isinstance(value, int) or value.isascii():
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    cased = any(not letter.isascii() and (letter.lower() != letter or letter.upper() != letter) for letter in text)
+    return text.casefold().encode() if cased else None

@@ -1,4 +1,7 @@
-"""Claims the files and folders that belong to each place. What no place claims is undeclared, and no erasure reaches it."""
+"""Says what lies in each place: the files and folders that it claims, and what no scan of this machine's files shows, its exceptions.
+
+What no place claims is undeclared, and no erasure reaches it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import fnmatch
 import os
 import re
 import time
+from collections.abc import Iterator
 
-from sluice import delta_log
+from sluice import delta_log, session
 from sluice.declare.ingest.source import Source
-from sluice.erasure.personal_places.place import Claim
+from sluice.erasure.personal_places.place import CertificateException, Claim
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
@@ -18,6 +22,7 @@ from sluice.lake.pipeline_lake import PipelineLake
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import CHECKPOINTS, OWN_FOLDER, OWN_RECORDS
 from sluice.root_folders import LANDING, RELEASED, TABLE_ROOTS
+from sluice.settings import AIRFLOW_HOMES
 
 _ROOTS_OF_TABLES = frozenset(one.name for one in TABLE_ROOTS)
 _CLAIMED_AS_A_WHOLE = frozenset(one.name for one in OWN_RECORDS if not one.by_table)
@@ -104,3 +109,41 @@ def _is_empty_file(path: Location) -> bool:
         return path.stat().st_size == 0
     except OSError:
         return not path.exists()  # gone since its folder was listed
+
+
+def list_topics(lake: PipelineLake) -> Iterator[CertificateException]:
+    """The topics that are read."""
+    for source in lake.graph.sources.values():
+        if not source.kind.in_files:
+            yield CertificateException(f"topics of source '{source.name}'", "the broker's retention")
+
+
+def list_truth(lake: PipelineLake) -> Iterator[CertificateException]:
+    """The truth behind made deliveries."""
+    if lake.settings.truth.is_dir():
+        yield CertificateException("truth of made-up deliveries, for comparison", "it is removed by hand")
+
+
+def list_executor_disks(lake: PipelineLake) -> Iterator[CertificateException]:
+    """The disks of other machines."""
+    if lake.settings.on_cluster:
+        yield CertificateException(
+            "local disks of the cluster's executors: blocks, shuffled and spilt rows", "the end of each application"
+        )
+
+
+def list_airflow_elsewhere(lake: PipelineLake) -> Iterator[CertificateException]:
+    """An Airflow outside this checkout."""
+    if not any((lake.settings.state / home).is_dir() for home in AIRFLOW_HOMES.values()):
+        yield CertificateException("database and logs of an Airflow elsewhere, if there is one", "its own retention")
+
+
+def list_running_sessions(lake: PipelineLake) -> Iterator[CertificateException]:
+    """Folders that a running process uses."""
+    if session.session_folders_in_use(lake.settings):
+        yield CertificateException("local files of running Spark sessions", "the end of the session, which removes them")
+
+
+def list_backups(_: PipelineLake) -> Iterator[CertificateException]:
+    """Copies kept where Sluice does not look."""
+    yield CertificateException("backups, and earlier versions that a disk or an object store keeps", "their own retention")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sluice.erasure.personal_places import claims, exceptions, planting
+from sluice.erasure.personal_places import claims, planting
 from sluice.erasure.personal_places.place import (
     LONG,
     SHORT,
@@ -232,32 +232,32 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "topics",
         "Kafka keeps records until its retention",
-        exceptions=exceptions.list_topics,
+        exceptions=claims.list_topics,
     ),
     PersonalPlace(
         "truth",
         "made-up deliveries have their truth beside them, which is removed by hand",
-        exceptions=exceptions.list_truth,
+        exceptions=claims.list_truth,
     ),
     PersonalPlace(
         "executors",
         "the disks of executors of a cluster",
-        exceptions=exceptions.list_executor_disks,
+        exceptions=claims.list_executor_disks,
     ),
     PersonalPlace(
         "airflow",
         "Airflow's database and logs hold ids only; those of the local one are scanned",
-        exceptions=exceptions.list_airflow_elsewhere,
+        exceptions=claims.list_airflow_elsewhere,
     ),
     PersonalPlace(
         "sessions",
         "local files of running Spark sessions are removed at their end",
-        exceptions=exceptions.list_running_sessions,
+        exceptions=claims.list_running_sessions,
     ),
     PersonalPlace(
         "backups",
         "backups, and what a disk or an object store keeps",
-        exceptions=exceptions.list_backups,
+        exceptions=claims.list_backups,
     ),
 )
 """An erased person leaves these places in this order. The bytes of former versions go after their retention: see `physical`."""

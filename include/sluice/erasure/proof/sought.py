@@ -21,7 +21,6 @@ from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.proof import search_scope
-from sluice.erasure.proof.table_clocks import find_table_clocks
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
@@ -74,7 +73,7 @@ def collect_sought_needles(lake: PipelineLake, asked: Sequence[ErasureRequest]) 
 
 def query_sought_rows(lake: PipelineLake, sought: SoughtNeedles) -> ScanResult:
     """Searches the rows that queries of the current tables return."""
-    return _search_current_rows(search_scope.find_searched_tables(lake), sought.person, find_table_clocks(lake))
+    return _search_current_rows(search_scope.find_searched_tables(lake), sought.person, search_scope.find_table_clocks(lake))
 
 
 def scan_all_roots(lake: PipelineLake, sought: SoughtNeedles) -> ScanResult:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice import delta_log
 from sluice.durable_files import write_json_durably
 from sluice.errors import UsageError
 from sluice.flows.progress import batches
+from sluice.lake import log
 from sluice.locations import Location, locate
 
 _FILE = "flow.json"
@@ -192,3 +194,33 @@ def read_streamed_table_ids(checkpoint: Location) -> set[str]:
         except (ValueError, KeyError, TypeError):
             continue  # "-": nothing has been read of this input yet
     return found
+
+
+def reason_if_retyped(folder: str, flow: str, source: str, path: str) -> str | None:
+    """Returns why a flow must fold anew, or None if the columns that it reads have the types that its rows were made from.
+
+    The text of the number 1 is '1' as a BIGINT and '1.0' as a DOUBLE: rows made from now on would get other keys and texts than those that
+    are there. A flow of an earlier Sluice has recorded no types, and then nothing is known. path: the bronze table's.
+    """
+    memory = read_flow_memory(folder, flow)
+    types = memory.read_types.columns if memory is not None else {}
+    if not types or not delta_log.is_delta_table(path):
+        return None
+    there = log.read_column_types(path)
+    differing = [name for name, kind in types.items() if name in there and there[name] != kind]
+    return next((why for name in differing if (why := _describe_retyping(source, name, types[name], there[name]))), None)
+
+
+def _describe_retyping(source: str, column: str, before: object, now: object) -> str | None:
+    """Returns what happened to a column, or None if its type only has more nested fields, or NULL in more places."""
+    from pyspark.sql.types import StructType  # loaded here, so that a status without such a column does not wait for it
+
+    from sluice.lake.nested_types import has_other_type
+
+    was, got = (
+        StructType.fromJson({"fields": [{"name": column, "type": kind, "nullable": True, "metadata": {}}]})[column].dataType
+        for kind in (before, now)
+    )
+    if not has_other_type(was, got):
+        return None
+    return f"column '{column}' of '{source}' was {was.simpleString()} and is {got.simpleString()}"

@@ -7,6 +7,8 @@ discarded), the keys whose present row came from one of them are folded again fr
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,13 +16,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import AnyTable
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_columns
+from sluice.flows import plans
+from sluice.flows.placeholders import identify_placeholder, make_empty_placeholder
 from sluice.flows.progress import stream_starts, streams
-from sluice.flows.progress.checkpoints import open_checkpoint
+from sluice.flows.progress.checkpoints import open_checkpoint, record_read_types
+from sluice.flows.progress.flow_memory import ReadTypes, read_flow_memory, reason_if_retyped
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
-from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.flows.silver.delivery_scope import (
     DeliveryScope,
     count_delivery_rows,
@@ -28,7 +33,13 @@ from sluice.flows.silver.delivery_scope import (
     find_batch_scope,
     live_deliveries,
 )
-from sluice.flows.silver.fold_operations import plan_outranking, plan_replacing, select_winning_rows
+from sluice.flows.silver.fold_operations import (
+    make_rows_of_keys_again,
+    plan_keys_again,
+    plan_outranking,
+    plan_replacing,
+    select_winning_rows,
+)
 from sluice.flows.silver.judged_rows import (
     TWO_FILES,
     check_key_in_one_file,
@@ -36,16 +47,11 @@ from sluice.flows.silver.judged_rows import (
     make_judged_rows,
     select_accepted_rows,
     silver_table_schema,
+    transform_source_rows,
 )
-from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
-from sluice.flows.silver.read_columns import record_read_columns
 from sluice.flows.silver.table_quarantine import quarantine_scope_rows, requarantine_rows_of_other_deliveries
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import (
-    apply_merge_operations,
-    fill_empty_table,
-    persist_frame,
-)
+from sluice.flows.writing.difference import apply_merge_operations, fill_empty_table, persist_frame
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import BoundingColumns, Limits, limits_condition
 from sluice.lake import batch_sizes, file_statistics, log, table_frames
@@ -54,12 +60,12 @@ from sluice.lake.flow_report import FlowReport, MergeCounts
 from sluice.lake.nested_types import arrange_nested_fields
 from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import PROVENANCE, MergedKeys, Workspace
+from sluice.privacy import anonymised
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
 
 MOST_KEPT_ROWS = 100_000
 """Up to this many rows are kept in memory between passes. With more, each pass reads the columns that it needs: the pass that counts verdicts
@@ -234,3 +240,29 @@ def merge_fold_operations(
         at_most=at_most,
         on_few=hand_keys_on if table.serves else None,
     )
+
+
+def record_read_columns(workspace: Workspace, table: AnyTable, source: Source) -> None:
+    """Records which columns of bronze the table reads, and their types of today.
+
+    Call it after the flow's checkpoint was opened: a flow that starts anew forgets what was recorded. The columns are found in the plan only
+    when the transform or bronze has changed: it takes longer than a run that has nothing to fold.
+    """
+    flow, path = workspace.graph.flow_name(table), workspace.path(source.name)
+    folder, types = workspace.checkpoints(flow), log.read_column_types(path)
+    known = json.dumps([compute_declaration_fingerprint(table), types], sort_keys=True)
+    mark = hashlib.sha256(known.encode()).hexdigest()
+    memory = read_flow_memory(folder, flow)
+    if memory is None or memory.read_types.mark != mark:
+        bronze = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, path))
+        read = _find_read_columns(workspace, table, bronze.schema)
+        record_read_types(folder, flow, ReadTypes(mark, {name: types[name] for name in sorted(read) if name in types}))
+
+
+def _find_read_columns(workspace: Workspace, table: AnyTable, bronze: StructType) -> set[str]:
+    """Returns the columns of bronze that the table's rows and their verdicts are made from."""
+    leaf = make_empty_placeholder(workspace.session, bronze)
+    judged = verdicts.add_verdict_column(transform_source_rows(table, leaf), table.expectations)
+    shaped = table.shape(judged) if table.shape else judged
+    names = {identify_placeholder(leaf): table.name}
+    return {*plans.find_used_types(plans.optimized_plan(shaped), names).get(table.name, {})}

@@ -5,7 +5,8 @@ Either the old rows are in question, so that the new ones replace them, or they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -15,11 +16,14 @@ from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import AnyTable, Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns
-from sluice.flows.silver.delivery_scope import read_feeding_outcomes
-from sluice.flows.writing.difference import CONFLICT, join_old_and_new, null_safe_equality
+from sluice.flows.silver.delivery_scope import live_deliveries, read_feeding_outcomes
+from sluice.flows.silver.judged_rows import make_judged_rows, select_accepted_rows, select_rows_of_keys
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import CONFLICT, join_old_and_new, null_safe_equality, persist_frame
+from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.ingest.delivery_tables import DeliveryOutcome
 from sluice.lake import table_creation
-from sluice.lake.nested_types import arrange_nested_columns
+from sluice.lake.nested_types import arrange_nested_columns, arrange_nested_fields
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.workspace import PROVENANCE, Workspace
 
@@ -125,3 +129,40 @@ def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema:
     hashed = F.lit("") if equal else change_log.hash_row_content(columns, schema)
     sequence = [quote_column(table.sequence_by, side).alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))
+
+
+@contextmanager
+def make_rows_of_keys_again(
+    workspace: Workspace, table: AnyTable, source: Source, keys: DataFrame, deliveries: Sequence[int]
+) -> Iterator[DataFrame]:
+    """Yields all rows that today's code makes of these keys (`replayed_by`), with verdicts, kept in memory.
+
+    The flow needs them of keys that lost a row, since a maximum cannot be taken back, and a replay of keys of rows that may be other now.
+    deliveries: those by which the keys were found. If a key is in one file, only their files can have a row of it.
+    """
+    live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
+    made = make_judged_rows(workspace, table, source, live)
+    # The keys come from the table, which has nested fields in the order in which they came.
+    wanted = arrange_nested_fields(keys, made.schema)
+    with persist_frame(select_rows_of_keys(table, made, wanted, table.replayed_by)) as rows:
+        yield rows
+
+
+def plan_keys_again(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    keys: DataFrame,
+    rows: DataFrame,
+    target: DataFrame,
+    moving: bool = False,
+) -> DataFrame:
+    """Returns the operations that put those of the keys' rows that are accepted in the place of what the target has of these keys.
+
+    rows: what `make_rows_of_keys_again` yields. moving: as in `plan_replacing`.
+    """
+    accepted = select_accepted_rows(table, rows)
+    good = arrange_nested_fields(accepted, target.schema)
+    near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
+    old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
+    return plan_replacing(workspace, table, source, select_winning_rows(table, good, accepted.schema), old, moving)

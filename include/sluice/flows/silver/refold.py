@@ -19,6 +19,7 @@ from sluice.flows.bronze import append
 from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
 from sluice.flows.silver.delivery_scope import feeding_sources, live_deliveries, outdated_deliveries
+from sluice.flows.silver.fold_operations import make_rows_of_keys_again, plan_keys_again
 from sluice.flows.silver.judged_rows import (
     check_key_in_one_file,
     make_judged_rows,
@@ -26,7 +27,6 @@ from sluice.flows.silver.judged_rows import (
     select_deliveries,
     silver_table_schema,
 )
-from sluice.flows.silver.keys_again import make_rows_of_keys_again, plan_keys_again
 from sluice.flows.silver.table_quarantine import quarantined_key_column, requarantine_rows
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame

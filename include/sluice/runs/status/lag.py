@@ -16,10 +16,9 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, positions, stream_starts
-from sluice.flows.progress.flow_memory import read_flow_memory
+from sluice.flows.progress.flow_memory import read_flow_memory, reason_if_retyped
 from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
-from sluice.flows.progress.read_types import reason_if_retyped
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
 from sluice.record_states import INGESTED, WAITING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.erasure.proof import table_clocks
+from sluice.erasure.proof import search_scope
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from sluice.erasure.proof import table_clocks
     ],
 )
 def test_of_what_time_a_row_is_can_be_told_by_a_column(text: str, column: str | None, per_second: float) -> None:
-    assert table_clocks.parse_instant_expression(text) == (column, per_second)
+    assert search_scope.parse_instant_expression(text) == (column, per_second)
