@@ -8,6 +8,7 @@ delivery with one of them would count as read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,19 +36,38 @@ from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED,
 from sluice.record_tables import create_record_table
 
 
-def build_outcome_rows(
+@dataclass(frozen=True)
+class WrittenDeliveries:
+    """The results of deliveries.
+
+    examined: the deliveries, with the findings of reading them. read, suppressed: records by delivery, as far as they are known. held_back: by
+    delivery, the fields that did not become columns.
+    """
+
+    examined: list[ExaminedDelivery]
+    read: dict[int, int] = field(default_factory=dict)
+    suppressed: dict[int, int] = field(default_factory=dict)
+    held_back: dict[int, dict[str, str]] = field(default_factory=dict)
+
+
+def record_outcomes(
     workspace: Workspace,
     source: Source,
-    examined: list[ExaminedDelivery],
-    suppressed: dict[int, int],
+    done: WrittenDeliveries,
+    report: FlowReport,
     batch: int | None,
-    read: Mapping[int, int],
-    held_back: Mapping[int, Mapping[str, str]],
-) -> list[OutcomeRow]:
-    """Returns a row of the outcomes table for each delivery, with the counts from bronze and its quarantine.
+    lacking: Mapping[int, Mapping[str, Any]],
+) -> None:
+    """Records the outcomes of deliveries, and adds them to the flow's report. lacking: from `find_incomplete_deliveries`."""
+    outcomes = build_outcome_rows(workspace, source, done, batch)
+    report.notes += tell_of_lost_records(outcomes, done.examined, lacking)
+    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
+    add_outcomes_to_report(report, source, outcomes)
 
-    read: the records by delivery, as far as they are known. held_back: by delivery, the fields that did not become columns.
-    """
+
+def build_outcome_rows(workspace: Workspace, source: Source, done: WrittenDeliveries, batch: int | None) -> list[OutcomeRow]:
+    """Returns a row of the outcomes table for each delivery, with the counts from bronze and its quarantine."""
+    examined, suppressed, held_back = done.examined, done.suppressed, done.held_back
     written = _count_rows_by_delivery(workspace, workspace.path(source.name), examined)
     aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
     fresh = newly_held_back_fields(held_back, _read_earlier_held_back(workspace, source)) if any(held_back.values()) else {}
@@ -66,7 +86,7 @@ def build_outcome_rows(
             "file": delivery.file,
             "state": state,
             # A file that is refused whole counts as one record.
-            "read": read.get(delivery.number, accounted),
+            "read": done.read.get(delivery.number, accounted),
             "rows": rows,
             "rescued": rescued,
             "quarantined": quarantined,

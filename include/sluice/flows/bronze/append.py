@@ -211,11 +211,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     if not stored:  # none of their records fits any more
         store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0), [])
         _retype_kept_rows(workspace, source, report)
-    outcomes = accounting.build_outcome_rows(
-        workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
-    )
-    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
-    accounting.add_outcomes_to_report(report, source, outcomes)
+    accounting.record_outcomes(workspace, source, written, report, None, {})
 
 
 def _retype_kept_rows(workspace: Workspace, source: Source, report: FlowReport) -> None:

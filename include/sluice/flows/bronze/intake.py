@@ -8,7 +8,7 @@ read again whole, in place of the rows that are left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, table_shape
+from sluice.flows.bronze.accounting import WrittenDeliveries
 from sluice.flows.bronze.left_out_records import LeftOutRecords
-from sluice.ingest import delivery_tables, schema_evolution
+from sluice.ingest import schema_evolution
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
@@ -39,20 +40,6 @@ if TYPE_CHECKING:
 
 Store = Callable[["DataFrame", RowsSize, list[int]], None]
 """Stores the records that fit. It also gets the numbers of all deliveries that were read."""
-
-
-@dataclass(frozen=True)
-class WrittenDeliveries:
-    """The results of deliveries.
-
-    examined: the deliveries, with the findings of reading them. read, suppressed: records by delivery, as far as they are known. held_back: by
-    delivery, the fields that did not become columns.
-    """
-
-    examined: list[ExaminedDelivery]
-    read: dict[int, int] = field(default_factory=dict)
-    suppressed: dict[int, int] = field(default_factory=dict)
-    held_back: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
 def ingest_deliveries(
@@ -91,19 +78,8 @@ def ingest_deliveries(
         if rest
         else WrittenDeliveries([])
     )
-    done = [*before, *written.examined]
-    outcomes = accounting.build_outcome_rows(
-        workspace,
-        source,
-        done,
-        suppressed | written.suppressed,
-        transaction.batch if transaction else None,
-        written.read,
-        written.held_back,
-    )
-    report.notes += accounting.tell_of_lost_records(outcomes, written.examined, lacking)
-    delivery_tables.append_delivery_ledger_rows(workspace.outcomes, outcomes, delivery_tables.OUTCOMES, workspace.run)
-    accounting.add_outcomes_to_report(report, source, outcomes)
+    done = replace(written, examined=[*before, *written.examined], suppressed=suppressed | written.suppressed)
+    accounting.record_outcomes(workspace, source, done, report, transaction.batch if transaction else None, lacking)
 
 
 def source_landing_folder(workspace: Workspace, source: Source) -> Location:
