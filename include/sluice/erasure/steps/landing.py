@@ -56,12 +56,10 @@ def rewrite_landed_files(step: ErasureStep) -> None:
     for source in workspace.graph.sources.values():
         if source.subject and source.domain and source.kind.in_files and not step.is_done(source.name):
             found = rewrite_source_files(workspace, source, naming.load_erased_names(propagation))
-            report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
-            report.notes += [f"{count_noun(found.files, 'landed file')} rewritten"] if found.files else []
-            report.notes += (
-                [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
-            )
-            propagation.reports += [report] if found.files else []
+            said = [f"{count_noun(found.files, 'landed file')} rewritten"]
+            if found.whole:
+                said.append(f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them")
+            propagation.reports += [FlowReport(f"{source.name}_landing", DELETIONS.name, notes=said)] if found.files else []
             step.record_done(source.name, found.rows, found.files)
     propagation.reports += _remove_versions_of_rewritten_files(workspace)
 
@@ -86,11 +84,8 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     reports = []
     for name, files in waiting.items():
         rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], ErasedNames(), files)
-        report = FlowReport(flow=f"{name}_landing", layer=DELETIONS.name)
-        report.notes.append(
-            f"{count_noun(count, 'landed file')} rewritten, which had {count_noun(rows, 'record')} of people who were erased"
-        )
-        reports += [report] if count else []
+        said = f"{count_noun(count, 'landed file')} rewritten, which had {count_noun(rows, 'record')} of people who were erased"
+        reports += [FlowReport(f"{name}_landing", DELETIONS.name, notes=[said])] if count else []
     return reports + _remove_versions_of_rewritten_files(workspace)
 
 

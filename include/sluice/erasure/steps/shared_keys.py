@@ -76,14 +76,11 @@ def _count_extracts(workspace: Workspace) -> Counter[str]:
 
 def _report_emptied_extracts(before: Counter[str], after: Counter[str]) -> list[FlowReport]:
     """An extract that had the person alone is not known any more: a key that it lacked ends at the next one, or is current again."""
-    reports = []
-    for target, count in (before - after).items():
-        report = FlowReport(flow=f"{target}_extracts", layer=DELETIONS.name)
-        report.notes.append(
-            f"{count_noun(count, 'extract')} had no other row: keys that were missing there count until the next extract"
-        )
-        reports.append(report)
-    return reports
+    said = "had no other row: keys that were missing there count until the next extract"
+    return [
+        FlowReport(f"{target}_extracts", DELETIONS.name, notes=[f"{count_noun(count, 'extract')} {said}"])
+        for target, count in (before - after).items()
+    ]
 
 
 def may_share_a_key(workspace: Workspace, source: Source, table: AnyTable) -> bool:
@@ -156,8 +153,7 @@ def refold_or_start_over(workspace: Workspace, source: Source, table: AnyTable, 
     except Exception as error:
         flow = workspace.graph.flow_name(table)
         checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, _NOT_FOLDED)
-        report = FlowReport(flow=table.name, layer=DELETIONS.name)
-        report.notes.append(
-            f"could not be folded again ({type(error).__name__}): its flow starts over with the next run, and adds what other people's rows it lacks"
-        )
+        starts_over = "its flow starts over with the next run, and adds what other people's rows it lacks"
+        said = f"could not be folded again ({type(error).__name__}): {starts_over}"
+        report = FlowReport(table.name, DELETIONS.name, notes=[said])
     return report
