@@ -15,6 +15,7 @@ from typing import Any
 from sluice.errors import StageEnded
 from sluice.flow_findings import FlowFindings
 from sluice.lake import commit_history, log
+from sluice.printable import count_noun
 
 _FOLDED_ANEW, _REPLACED, _RECOMPUTED_IN_FULL = "folded anew", "replaced, with other columns", "recomputed in full"
 _IN_FULL, _YES = "full: ", "yes: "
@@ -45,13 +46,14 @@ class MergeCounts:
 class FlowReport(FlowFindings):
     """What one flow did in one run: what the run ledger keeps of it, and what is only known meanwhile.
 
-    job_tags: how Spark knows its jobs (`sluice.step_times`). notes: the parts of the row's note. holds_files: whether VACUUM left files there
-    that a reader still needs.
+    job_tags: how Spark knows its jobs (`sluice.step_times`). notes: the parts of the row's note. recomputed_rows: how many rows of a view were
+    made again, batch by batch. holds_files: whether VACUUM left files there that a reader still needs.
     """
 
     layer: str
     job_tags: Sequence[str] = ()
     notes: list[str] = field(default_factory=list)
+    recomputed_rows: int = 0
     holds_files: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -116,6 +118,12 @@ class FlowReport(FlowFindings):
     def note_full_recompute(self, why: str) -> None:
         """Notes that all of the view was recomputed, whether or not the flow began anew."""
         self.recomputed = _IN_FULL + why
+
+    def note_recomputed_rows(self, rows: int, of: int | None) -> None:
+        """Notes how many rows of the view a batch recomputed, unless all were recomputed before. of: how many it has; None if unknown."""
+        self.recomputed_rows += rows
+        if read_reason_in_full(self.recomputed) is None:
+            self.recomputed = f"keys: {self.recomputed_rows} of {'? rows' if of is None else count_noun(of, 'row')}"
 
     def note_decision(self, needed: object, why: str) -> None:
         """Notes whether a table's files are laid out or removed, and why or why not."""

@@ -18,7 +18,7 @@ from sluice.declare.datasets.materialized_views import AnyView
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import PROBE_RULES, InputReach, find_input_reaches
-from sluice.flows.gold.view_batch import RecomputeReport, ViewBatch, check_view_columns, read_view_input
+from sluice.flows.gold.view_batch import ViewBatch, check_view_columns, read_view_input
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, TakenVersions
 from sluice.flows.progress.checkpoints import (
@@ -128,8 +128,8 @@ def _take_inputs_without_stream(
     flow = workspace.graph.flow_name(view)
     versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
     workspace.mark_next_commits(flow, inputs=versions)
-    known, recomputed = choice.read_table_states(workspace, view), RecomputeReport(report)
-    yield ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, recomputed)
+    known = choice.read_table_states(workspace, view)
+    yield ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, report)
     record_followed_versions(workspace.checkpoints(flow), flow, versions)
     report.batches += 1
 
@@ -137,7 +137,7 @@ def _take_inputs_without_stream(
 def _recompute_anew(part: ViewBatch, why: str, shape: TableShape | None) -> None:
     """Recomputes the whole view, with other columns if it has a new shape, and records that today's transform made all of it."""
     part.replace_table(shape) if shape else part.recompute_whole_view()
-    part.recomputed.note_full(why)
+    part.report.note_full_recompute(why)
     targets.record_transform_fingerprint(part.workspace, part.view)
 
 
@@ -173,12 +173,12 @@ def _stream_view_changes(
         report.note_view_anew(why)
 
     pins = PinnedVersions(checkpoint.path, paths, identities)
-    recomputed, before = RecomputeReport(report), report.batches
+    before = report.batches
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
         batch_sizes.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
-        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, recomputed)
+        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, report)
         inside.mark_next_commits(flow, inputs=part.versions)
         if why is not None and number == 0:
             _recompute_anew(part, why, shape)

@@ -31,11 +31,10 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import batch_sizes, log, table_frames
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.flow_report import ANY_ROW, FlowReport, MergeCounts, read_reason_in_full
+from sluice.lake.flow_report import ANY_ROW, FlowReport, MergeCounts
 from sluice.lake.table_creation import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.printable import count_noun
 from sluice.privacy import treatments
 from sluice.quality import verdicts
 from sluice.settings import Settings
@@ -49,24 +48,6 @@ _ELSEWHERE = "a recomputed key also has a row outside the recomputed part"
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
     """Returns an input as it is now or was at a version, without the columns that Sluice adds to silver."""
     return table_frames.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
-
-
-@dataclass
-class RecomputeReport:
-    """What a run's report says about how much of a view was recomputed."""
-
-    report: FlowReport
-    keys: int = 0
-
-    def note_full(self, why: str) -> None:
-        """Notes that the whole view was recomputed, and why."""
-        self.report.note_full_recompute(why)
-
-    def note_rows(self, rows: int, of: int | None) -> None:
-        """Notes how many rows were recomputed, in addition to those of earlier batches."""
-        self.keys += rows
-        if read_reason_in_full(self.report.recomputed) is None:
-            self.report.recomputed = f"keys: {self.keys} of {'? rows' if of is None else count_noun(of, 'row')}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +64,7 @@ class ViewBatch:
     versions: Versions
     taken: TakenVersions
     known: choice.States
-    recomputed: RecomputeReport
+    report: FlowReport
 
     def follow_changes(self, rows: DataFrame, changed: int | None) -> None:
         """Recomputes what a batch of changed names touches, or everything if that is cheaper. changed: how many rows at most."""
@@ -98,7 +79,7 @@ class ViewBatch:
                 self._recompute_in_full(why)
             for scope in scopes:
                 made, changes = self._merge_difference(scope)
-                self.recomputed.note_rows(made, self.known[self.view.name].rows)
+                self.report.note_recomputed_rows(made, self.known[self.view.name].rows)
                 if changes.not_inserted:
                     self._recompute_in_full(_ELSEWHERE)
                     break
@@ -159,7 +140,7 @@ class ViewBatch:
             self._recompute_in_full(why)
             return
         made, changes = self._merge_difference(scope)
-        self.recomputed.note_rows(made, self.known[view.name].rows)
+        self.report.note_recomputed_rows(made, self.known[view.name].rows)
         if changes.not_inserted:
             self._recompute_in_full(_ELSEWHERE)
 
@@ -173,9 +154,7 @@ class ViewBatch:
         """Makes the view anew with other columns."""
         with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values()))) as judged:
             self._count_verdicts(judged)
-            self.recomputed.report.count_replacement(
-                targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape)
-            )
+            self.report.count_replacement(targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape))
 
     def _merge_difference(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
         """Recomputes the view, or the part in scope, and merges the difference. Returns how many rows were computed, and what was merged."""
@@ -196,7 +175,7 @@ class ViewBatch:
             batch_sizes.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
             filled = fill_empty_table(judged.drop(*verdicts.VERDICT), self._path, made) if scope is None else None
             if filled is not None:
-                self.recomputed.report.count_merge(filled)
+                self.report.count_merge(filled)
                 return made, filled
             rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
             differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
@@ -213,7 +192,7 @@ class ViewBatch:
                 )
             except RepeatedPrimaryKeys:
                 return made, MergeCounts(not_inserted=1)  # or more: none of them was written
-        self.recomputed.report.count_merge(changes)
+        self.report.count_merge(changes)
         return made, changes
 
     def _fill_unjudged(self, new: DataFrame) -> MergeCounts | None:
@@ -223,8 +202,8 @@ class ViewBatch:
             return None
         filled = fill_empty_table(self._judge_and_treat(new).drop(*verdicts.VERDICT), self._path, rows)
         if filled is not None:
-            self.recomputed.report.rows_in += filled.inserted
-            self.recomputed.report.count_merge(filled)
+            self.report.rows_in += filled.inserted
+            self.report.count_merge(filled)
         return filled
 
     def _holds_more_than(self, made: int) -> bool:
@@ -239,8 +218,8 @@ class ViewBatch:
         columns = table_frames.read_table(self.workspace.session, self._path).schema
         with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values())).drop(*verdicts.VERDICT)) as rows:
             select_table_columns(rows, columns).write.format("delta").mode("overwrite").save(self._path)
-            self.recomputed.report.count_changes(rows.count(), 0, 0)
-        self.recomputed.report.notes.append("its table had a key twice, and was rewritten")
+            self.report.count_changes(rows.count(), 0, 0)
+        self.report.notes.append("its table had a key twice, and was rewritten")
 
     def _count_verdicts(self, rows: DataFrame) -> int:
         """Counts the rows and their verdicts. Returns how many rows there are. Raises SluiceError if two rows have one key.
@@ -248,7 +227,7 @@ class ViewBatch:
         Counts all rows: one of two may be what the table has, and the other alone would look like its correction.
         """
         asked = [] if self.view.folded_by else [distinct_key_count(self.view.keys)]
-        _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, asked)
+        _, found = count_verdicts_with_aggregates(self.view, rows, self.report, asked)
         refuse_repeated_keys(found["rows"], found.get(DISTINCT, found["rows"]), self.view.keys)
         return int(found["rows"])
 
@@ -256,7 +235,7 @@ class ViewBatch:
         self.recompute_whole_view()
         # All rows now come from today's transform and inputs, so the table no longer counts as restored.
         targets.record_transform_fingerprint(self.workspace, self.view)
-        self.recomputed.note_full(why)
+        self.report.note_full_recompute(why)
 
     @property
     def _path(self) -> str:
