@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.deliveries import known_files, listing
-from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, find_known_name, read_file_state
+from sluice.ingest.deliveries.landed_file import escape_file_name, find_known_name, read_file_state
 from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
@@ -87,7 +87,7 @@ class UnfinishedFiles:
         last = self._seen.get(delivery.file)
         if last is None or delivery.modified_at is None:
             return False
-        return last.state.is_same(FileState.of_delivery(delivery.size, delivery.modified_at, delivery.etag))
+        return last.state.is_same(delivery.state)
 
     def has(self, delivery: Delivery, archived: bool) -> bool:
         """Whether a file may still be being written. Only Sluice writes archives, and a file delivered in its current state was complete."""

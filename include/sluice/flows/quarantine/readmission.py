@@ -33,7 +33,8 @@ from sluice.flows.quarantine.staged_records import (
 from sluice.flows.silver import refold
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.known_files import read_current_deliveries
-from sluice.ingest.reading.examination import Delivery, examine_deliveries, is_delivery_unchanged
+from sluice.ingest.deliveries.landed_file import is_file_surely_in_state
+from sluice.ingest.reading.examination import Delivery, examine_deliveries
 from sluice.lake import commits, table_creation
 from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -163,7 +164,10 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
     with open_staging_folder(workspace) as folder:
         for row in sorted((row for row in rows if row["delivery"] in numbers), key=lambda row: int(row["delivery"])):
             delivery = intake.delivery_from_row(row, landing)
-            if not is_delivery_unchanged(delivery) and (content := _read_quarantined_bytes(found, delivery)) is not None:
+            if (
+                not is_file_surely_in_state(delivery.path, delivery.state)
+                and (content := _read_quarantined_bytes(found, delivery)) is not None
+            ):
                 delivery = stage_file(delivery, content, folder)
             # A file that is refused again for the same reason, or whose bytes are gone, is left as it is.
             again = [

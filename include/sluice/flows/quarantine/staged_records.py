@@ -6,10 +6,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.deliveries.landed_file import FileState
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.lake.workspace import Workspace
@@ -81,11 +80,10 @@ def stage_file(delivery: Delivery, content: bytes, folder: Location) -> Delivery
     path = folder / str(delivery.number) / locate(delivery.file).name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    at = delivery.modified_at
-    modified = FileState.of_delivery(len(content), at, None).modified
-    if modified is not None:
-        os.utime(path, ns=(0, modified * 1000))
-    return Delivery(delivery.number, delivery.source, delivery.file, delivery.event, path, len(content), at, delivery.sha256)
+    staged = replace(delivery, path=path, size=len(content), etag=None)
+    if staged.state.modified is not None:
+        os.utime(path, ns=(0, staged.state.modified * 1000))
+    return staged
 
 
 def quarantine_entry_of_record(record: QuarantinedRecord) -> QuarantinedRow:

@@ -220,10 +220,10 @@ def _classify_landed_file(
     unread = known.is_unread(last)
     if file.problem is not None:
         return None if unread else file
-    if unread and (last.event == UNOPENED or _matches_known_file(last, file)):
+    if unread and (last.event == UNOPENED or last.state.is_same(file.state)):
         if not is_openable_file(file.path):
             return None
-    elif last.event != VANISHED and _matches_known_file(last, file):
+    elif last.event != VANISHED and last.state.is_same(file.state):
         return None
     if (moved or last.event in _BACK) and (again := _recognize_returned_file(file, last.content, known)) is not None:
         return again
@@ -233,16 +233,12 @@ def _classify_landed_file(
     return file._replace(event=IGNORED)
 
 
-def _matches_known_file(last: LastSeenFile | KnownContent, file: LandedFile) -> bool:
-    return last.state.is_same(file.state)
-
-
 def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:
     """Returns the file if it has the latest known content of its name and that was not missed. Otherwise None."""
     if content is None or known.is_missed(content.delivery):
         return None
     if content.sha256 is None:
-        return file._replace(event=RETURNED) if _matches_known_file(content, file) else None
+        return file._replace(event=RETURNED) if content.state.is_same(file.state) else None
     try:
         same = content.size in (None, file.size) and hash_regular_file(file.path) == content.sha256
     except OSError:

@@ -90,23 +90,25 @@ def read_file_state(path: str | Location) -> FileState:
     return FileState(found.st_size, found.st_mtime_ns // 1000, found.tag or None if isinstance(found, ObjectStatus) else None)
 
 
-def is_file_in_state(path: str, state: FileState) -> bool:
-    """Whether a file is there and in this state."""
+def is_file_in_state(path: str | Location, state: FileState) -> bool:
+    """Whether a file is still the one that was once seen in this state. Reads no content. Raises OSError, FileNotFoundError if it is gone."""
+    return read_file_state(path).is_same(state)
+
+
+def is_file_surely_in_state(path: str | Location, state: FileState) -> bool:
+    """Does what `is_file_in_state` does, and takes a file that is gone or cannot be looked at for another one."""
     try:
-        return read_file_state(path).is_same(state)
+        return is_file_in_state(path, state)
     except OSError:
         return False
 
 
 def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
-    """Returns the numbers of the deliveries whose file is unchanged since discovery, by size and time. Reads no content."""
+    """Returns the numbers of the deliveries whose file is surely as it was discovered."""
 
     def is_unchanged(row: Mapping[str, Any]) -> bool:
-        try:
-            found = read_file_state(resolve_landed_path(landing / source.path, row["file"]))
-        except OSError:
-            return False
-        return found.is_same(FileState.of_delivery(row["size"], row["modified_at"], row.get("etag")))
+        discovered = FileState.of_delivery(row["size"], row["modified_at"], row.get("etag"))
+        return is_file_surely_in_state(resolve_landed_path(landing / source.path, row["file"]), discovered)
 
     return {int(row["delivery"]) for row in rows if is_unchanged(row)}
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, UsageError
-from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, is_file_in_state
+from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, is_file_surely_in_state
 from sluice.locations import Location, is_on_disk
 from sluice.record_states import DELIVERED
 from sluice.settings import Settings
@@ -274,7 +274,7 @@ def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
     if not young:
         return set()
     time.sleep(LOOK_AGAIN)
-    return {file for file in young if not is_file_in_state(file.path, file.state)}
+    return {file for file in young if not is_file_surely_in_state(file.path, file.state)}
 
 
 def find_folder_device(folder: Location) -> int | None:

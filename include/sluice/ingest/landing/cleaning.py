@@ -17,7 +17,7 @@ from sluice.delivery_rows import RECORDED, DeliveryRow
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known_files import KnownFiles, read_known_files
-from sluice.ingest.deliveries.landed_file import LandedFile, read_file_state
+from sluice.ingest.deliveries.landed_file import LandedFile, is_file_in_state
 from sluice.ingest.deliveries.listing import list_ready_files
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
@@ -151,5 +151,5 @@ def _find_free_path(target: Location, number: int) -> Location:
 
 def _require_unchanged_file(file: LandedFile) -> None:
     """Raises FileNotFoundError if the file has changed since it was listed."""
-    if not read_file_state(file.path).is_same(file.state):
+    if not is_file_in_state(file.path, file.state):
         raise FileNotFoundError

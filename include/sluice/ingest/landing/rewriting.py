@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from sluice.delivery_rows import DeliveryRow
 from sluice.durable_files import flush_file, move_file_durably, write_json_durably
 from sluice.ingest import delivery_tables, formats
 from sluice.ingest.deliveries import known_files
-from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, read_file_state
+from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, is_file_in_state, read_file_state
 from sluice.ingest.formats import NO_FIELDS
 from sluice.kept_files import load_kept_json
 from sluice.locations import Location, is_on_disk, locate, open_new_file
@@ -44,7 +43,6 @@ MARK = ".rewritten.part"
 
 _VERSIONS = ".versions"
 """The ending of names of lists of files whose former versions a bucket still keeps. It is not that of a journal, which stops an ingest."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def _replace_or_remove_file(one: RewrittenFile) -> bool:
     if one.part is not None and isinstance(path, StoreLocation):
         return True  # it was put in its place before the ledger was told
     try:
-        if not read_file_state(path).is_same(one.state):
+        if not is_file_in_state(path, one.state):
             return False
         if one.part is not None:
             move_file_durably(locate(one.part), path)
@@ -220,16 +218,15 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
         event = record_states.CLEANED if one.part is None else record_states.REWRITTEN
         # Only the last note counts: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
-            at = _EPOCH + timedelta(microseconds=one.modified or 0)
             size = one.size if one.part is None else one.new_size
-            state: DeliveryRow = {"size": size, "modified_at": at, "sha256": one.sha256, "etag": one.etag}
+            state: DeliveryRow = {"size": size, "modified_at": one.state.modified_at, "sha256": one.sha256, "etag": one.etag}
             rows.append({"source": one.source, "file": one.file, "event": event, **state})
     delivery_tables.append_numbered_deliveries(deliveries, [rows], before.last, run)
 
 
 def _is_still_replaceable(one: RewrittenFile) -> bool:
     try:
-        there = read_file_state(one.path).is_same(one.state)
+        there = is_file_in_state(one.path, one.state)
     except FileNotFoundError:
         return False
     # A file that was already put in place may have the same size as before.

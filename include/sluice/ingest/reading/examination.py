@@ -13,7 +13,7 @@ from datetime import datetime
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import formats
-from sluice.ingest.deliveries.landed_file import FileState, read_file_state
+from sluice.ingest.deliveries.landed_file import FileState, is_file_in_state
 from sluice.ingest.files import delivered_bytes
 from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.locations import Location
@@ -55,25 +55,17 @@ def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDe
     return found
 
 
-def is_delivery_unchanged(delivery: Delivery) -> bool:
-    """Whether the file is still the one that was discovered, by its size and modification time. Reads no content."""
-    try:
-        return delivery.size is None or delivery.is_as_discovered()
-    except OSError:
-        return False
-
-
 def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
     if delivery.event == VANISHED:
         return ExaminedDelivery(delivery, VANISHED)
     try:
         if delivery.path.is_symlink():
             return ExaminedDelivery(delivery, QUARANTINED, delivered_bytes.LINK)
-        if not delivery.is_as_discovered():
+        if not is_file_in_state(delivery.path, delivery.state):
             return ExaminedDelivery(delivery, MISSED, CHANGED)
         found = _examine_content(source, delivery)
         # A file that is written to while it is examined is neither what it was nor what it will be.
-        return found if delivery.is_as_discovered() else ExaminedDelivery(delivery, MISSED, CHANGED)
+        return found if is_file_in_state(delivery.path, delivery.state) else ExaminedDelivery(delivery, MISSED, CHANGED)
     except FileNotFoundError:
         return ExaminedDelivery(delivery, MISSED, "the file was gone before it could be read")
     except OSError as error:
@@ -95,7 +87,11 @@ def _examine_content(source: Source, delivery: Delivery) -> ExaminedDelivery:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A row of the deliveries table, with the path of its file."""
+    """A row of the deliveries table, with the path of its file.
+
+    size: None if there is no file that others may change: a range of offsets, or a file that Sluice wrote to read it again. A delivery that
+    was restored from its outcome lacks it, too, if its file was another one by then.
+    """
 
     number: int
     source: str
@@ -107,9 +103,10 @@ class Delivery:
     sha256: str | None
     etag: str | None = None
 
-    def is_as_discovered(self) -> bool:
-        """Whether the file is still in the state in which it was discovered. Reads no content. Raises OSError."""
-        return read_file_state(self.path).is_same(FileState.of_delivery(self.size, self.modified_at, self.etag))
+    @property
+    def state(self) -> FileState:
+        """The state in which its file was discovered."""
+        return FileState.of_delivery(self.size, self.modified_at, self.etag)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import SluiceError
+from sluice.ingest.deliveries.landed_file import is_file_in_state
 from sluice.ingest.files.delivered_bytes import UnreadableFile
 from sluice.ingest.reading.amounts import is_part_of_plan, is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -269,7 +270,7 @@ def _refuse_changed_files(readable: list[ExaminedDelivery]) -> None:
     for item in readable:
         delivery = item.delivery
         try:
-            same = delivery.size is None or delivery.is_as_discovered()
+            same = delivery.size is None or is_file_in_state(delivery.path, delivery.state)
         except FileNotFoundError:
             same = False
         if not same:
