@@ -56,6 +56,10 @@ SUPERSEDED = "superseded"
 """It was ingested, and another delivery of its file counts. This too is found when the ledger is read."""
 
 
+READ = (INGESTED, QUARANTINED)
+"""The states of deliveries that were read: every record of one is in bronze or in quarantine, or was left out."""
+
+
 def is_settled(stored: str | None) -> bool:
     """Whether a delivery with this last outcome, or None, has one that counts: no flow takes it again by itself."""
     return stored not in (None, LOST)

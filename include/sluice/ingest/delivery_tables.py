@@ -19,7 +19,7 @@ from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.record_columns import make_record_schema
-from sluice.record_states import INGESTED, LOST, QUARANTINED, TAKEN, is_settled
+from sluice.record_states import INGESTED, LOST, READ, TAKEN, is_settled
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
@@ -93,13 +93,18 @@ def read_settled_deliveries(outcomes: str, among: Collection[int]) -> set[int]:
     return {number for number, last in read_last_outcomes(outcomes, ["state"], among).items() if is_settled(last["state"])}
 
 
+def find_unsettled_deliveries(outcomes: str) -> set[int]:
+    """Returns the deliveries that have outcomes of which none counts any more, so that they are taken again."""
+    return find_deliveries_in_state(outcomes, LOST)
+
+
 def count_waiting_deliveries(deliveries: str, outcomes: str, source: str) -> int:
     """Returns how many deliveries of a source have no outcome yet."""
     found = read_delivery_ledger_columns(deliveries, ["delivery", "source", "event"])
     taken = pc.and_(pc.equal(found["source"], source), pc.is_in(found["event"], pa.array(TAKEN)))
     settled = read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"]
-    lost = pa.array(find_deliveries_in_state(outcomes, LOST), pa.int64())
-    settled = settled.filter(pc.invert(pc.is_in(settled, lost)))
+    unsettled = pa.array(find_unsettled_deliveries(outcomes), pa.int64())
+    settled = settled.filter(pc.invert(pc.is_in(settled, unsettled)))
     return int(pc.sum(pc.invert(pc.is_in(found["delivery"].filter(taken), settled))).as_py() or 0)
 
 
@@ -176,11 +181,15 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
     return list(found.values())
 
 
-def read_counted_outcomes(outcomes: str, source: str) -> dict[int, dict[str, Any]]:
-    """Returns the last outcome of each delivery of a source that was read, even if its rows were lost since."""
-    found: list[dict[str, Any]] = read_delivery_ledger_rows(outcomes)
-    last = {row["delivery"]: row for row in sort_outcomes_by_recording(found) if row["source"] == source and row["state"] != LOST}
-    return {number: row for number, row in last.items() if row["state"] in (INGESTED, QUARANTINED)}
+def read_outcomes_of_read_deliveries(outcomes: str, source: str, even_if_lost: bool) -> dict[int, dict[str, Any]]:
+    """Returns the last outcome of each delivery of a source that was read, with all columns.
+
+    even_if_lost: also of those whose rows were lost since, and then the last outcome before that.
+    """
+    found = read_delivery_ledger_columns(outcomes, OUTCOMES.names)
+    of_it = sort_outcomes_by_recording(found.filter(pc.equal(found["source"], source)).to_pylist())
+    last = {row["delivery"]: row for row in of_it if is_settled(row["state"]) or not even_if_lost}
+    return {number: row for number, row in last.items() if row["state"] in READ}
 
 
 def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:

@@ -32,7 +32,7 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.open_tables import open_table_snapshot
 from sluice.printable import count_noun, match_number
-from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED, VANISHED
+from sluice.record_states import DELIVERED, INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.record_tables import create_record_table
 
 
@@ -111,11 +111,11 @@ def find_incomplete_deliveries(
 
     Records that were put back from quarantine came in a later commit than the others, so one part may be lost without the other.
     """
-    lost = delivery_tables.find_deliveries_in_state(workspace.outcomes, LOST) if examined else set()
+    lost = delivery_tables.find_unsettled_deliveries(workspace.outcomes) if examined else set()
     examined = [item for item in examined if item.delivery.number in lost]
     if not examined:
         return {}
-    counted = delivery_tables.read_counted_outcomes(workspace.outcomes, source.name)
+    counted = delivery_tables.read_outcomes_of_read_deliveries(workspace.outcomes, source.name, even_if_lost=True)
     written = _count_rows_by_delivery(workspace, workspace.path(source.name), examined)
     aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
     found: dict[int, Mapping[str, Any]] = {}
@@ -252,6 +252,7 @@ def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str,
 
 
 def _size_if_unmodified(path: Location, at: object) -> int | None:
+    """The size of a file that still has this time. Nothing else of its state at discovery is known from an outcome."""
     try:
         found = read_file_state(path)
     except OSError:

@@ -41,7 +41,7 @@ from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
-from sluice.record_states import DELIVERED, LACKED_BY_REPLAY, LOST, MISSED, REREAD_BY_REFRESH, TAKEN, show_delivery_state
+from sluice.record_states import DELIVERED, LACKED_BY_REPLAY, MISSED, REREAD_BY_REFRESH, TAKEN, show_delivery_state
 from sluice.record_tables import create_record_table
 from sluice.step_times import PREPARING, measure_step
 from sluice.work_progress import CountedWork, count_work
@@ -155,8 +155,8 @@ def ingest_delivery_batch(
 
 def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
     """Returns the deliveries without an outcome: a stream that starts anew brings all deliveries again."""
-    lost = sorted(delivery_tables.find_deliveries_in_state(workspace.outcomes, LOST))
-    settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
+    unsettled = sorted(delivery_tables.find_unsettled_deliveries(workspace.outcomes))
+    settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(unsettled))
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
 

@@ -31,7 +31,7 @@ from sluice.locations import Location, locate
 from sluice.own_records import READMISSIONS, REWRITING
 from sluice.quality import quarantine
 from sluice.quality.quarantine import QuarantinedRow
-from sluice.record_states import DISCARDED, INGESTED, LOST
+from sluice.record_states import DISCARDED, INGESTED, is_settled
 
 Row = dict[str, Any]
 
@@ -66,7 +66,7 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     known = delivery_tables.read_last_outcomes(
         workspace.outcomes, delivery_tables.OUTCOMES.names, {delivery for delivery, _ in leaving.entries}
     )
-    rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done and row["state"] != LOST]
+    rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done and is_settled(row["state"])]
     delivery_tables.append_delivery_ledger_rows(workspace.outcomes, rows, delivery_tables.OUTCOMES, workspace.run)
     path.unlink()
 

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.delta_log import LOG, DamagedLog
 from sluice.erasure import erasure_ledger, request_record
@@ -22,7 +21,7 @@ from sluice.ingest import delivery_tables
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
-from sluice.record_states import INGESTED, LOST, QUARANTINED
+from sluice.record_states import LOST
 
 RUN = "repair"
 """The entry in the ledgers instead of a run's id."""
@@ -94,9 +93,10 @@ def find_lost_deliveries(
         counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
         if counted is not None:
             there = _count_deliveries_at_version(path, version)
+            read = delivery_tables.read_outcomes_of_read_deliveries(lake.records.outcome_ledger, source.name, even_if_lost=False)
             numbers = tuple(
                 number
-                for number, row in sorted(find_last_read_outcomes(lake, source).items())
+                for number, row in sorted(read.items())
                 if there[number] != (row[counted] or 0)
                 and (_is_recorded_since(row, since) or (counted == "rows" and not there[number]))
             )
@@ -110,17 +110,10 @@ def _is_recorded_since(outcome: Mapping[str, Any], since: datetime | None) -> bo
     return since is None or at is None or at >= since - CLOCKS_DIFFER
 
 
-def find_last_read_outcomes(lake: PipelineLake, source: Source) -> dict[int, dict[str, Any]]:
-    """Returns the last outcome of each delivery of a source that was read."""
-    outcomes = lake.records.outcome_ledger
-    found = delivery_tables.read_last_outcomes(outcomes, delivery_tables.OUTCOMES.names, source=source.name)
-    return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
-
-
 def record_lost_deliveries(lake: PipelineLake, name: str, numbers: Sequence[int]) -> None:
     """Records that deliveries must be read again, as if they had no outcome."""
     outcomes = lake.records.outcome_ledger
-    known = find_last_read_outcomes(lake, lake.graph.sources[name])
+    known = delivery_tables.read_outcomes_of_read_deliveries(outcomes, name, even_if_lost=False)
     reason = "its rows were in a commit that was lost; it is read again"
     lost: OutcomeRow = {"state": LOST, "rows": 0, "reason": reason, "run": RUN, RECORDED: datetime.now(UTC)}
     rows = [
