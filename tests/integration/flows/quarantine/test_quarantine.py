@@ -223,6 +223,17 @@ def test_a_file_that_was_refused_whole_is_taken_again_from_the_landing_folder_or
     )
 
 
+def test_a_refused_file_whose_size_is_not_known_any_more_is_taken_from_its_bytes(shop: Shop) -> None:
+    """A delivery that was restored from its outcome lacks it, if the file was away or another one by then."""
+    wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, delimiter=";"))
+    wrong.land("orders/restored.csv", "id,name\n1,a\n")
+    wrong.run("bronze")
+    open_delta_table(wrong.workspace().deliveries).update({"size": "NULL"})
+    right = shop(CSV)
+    replay(right, "orders")
+    assert right.rows("orders", "id", "_delivery") == [(1, 1)] and aside(right) == []
+
+
 @pytest.mark.thorough
 def test_a_file_that_is_still_refused_stays_as_it_is(shop: Shop) -> None:
     lake = shop(CSV)
