@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice import flow_findings
+from sluice import flow_counts
 from sluice.erasure import erasure_ledger
 from sluice.ingest import delivery_tables
 from sluice.lake.flow_report import FlowReport
@@ -79,11 +79,11 @@ def test_the_suppression_list_has_the_columns_that_lakes_have() -> None:
 def test_every_finding_of_a_flow_is_in_its_summary_and_in_the_run_ledger(settings: Settings) -> None:
     report = FlowReport("sale", "silver", version_before=1, decision="no", steps={"writing": 1.5}, spark={"jobs": 2})
     flow = summary.summarize_flow(report)
-    assert {*flow} == {*flow_findings.FLOW_FINDINGS, "layer", "note"}
+    assert {*flow} == {*flow_counts.FLOW_FINDINGS, "layer", "note"}
     records = PipelineRecords(settings, "shop")
     run_ledger.append_run_rows(records, [flow])
     (row,) = run_ledger.read_run_ledger(records)
-    assert {name: row[name] for name in flow_findings.FLOW_FINDINGS} == {name: flow[name] for name in flow_findings.FLOW_FINDINGS}
+    assert {name: row[name] for name in flow_counts.FLOW_FINDINGS} == {name: flow[name] for name in flow_counts.FLOW_FINDINGS}
 
 
 @dataclass

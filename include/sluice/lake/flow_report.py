@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import StageEnded
-from sluice.flow_findings import FlowFindings
+from sluice.flow_counts import FlowFindings
 from sluice.lake import commit_history, log
 from sluice.printable import count_noun
 

@@ -13,7 +13,7 @@ from sluice import entries
 from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.flow_findings import FlowFindings
+from sluice.flow_counts import FlowFindings
 from sluice.locations import locate
 from sluice.open_tables import find_table_snapshot, open_checked_table, read_snapshot_rows
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine

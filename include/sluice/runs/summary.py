@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sluice.erasure import request_events
-from sluice.flow_findings import FLOW_FINDINGS
+from sluice.flow_counts import FLOW_FINDINGS
 from sluice.lake.flow_report import FlowReport, has_begun_view_anew
 from sluice.printable import count_noun, escape_to_one_line
 from sluice.runs import run_ledger
