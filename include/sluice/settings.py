@@ -1,6 +1,6 @@
-"""The settings: where the root folders are, and which Spark.
+"""The settings of a process: where the root folders are, which Spark, and whether requests to erase wait.
 
-SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod.
+SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod. Variables take precedence over what it says.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
-from sluice.environment_settings import CATALOG, read_environment_file
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate, locate_given
-from sluice.root_folders import LAKE, ROOT_FOLDERS, SCANNED_ROOTS, TABLE_ROOTS, RootFolder
+from sluice.root_folders import LAKE, ROOT_FOLDERS, ROOTS_IN_FILE, SCANNED_ROOTS, TABLE_ROOTS, RootFolder
 from sluice.stores.opening import find_url_scheme, is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
@@ -26,6 +26,10 @@ SPARK_DEFAULTS = "spark-defaults"
 AIRFLOW_HOMES = {3: "airflow", 2: "airflow2"}
 """By the line of Airflow, the home of the checkout's own Airflow, below `Settings.state`."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_CATALOG = "catalog"
+"""The top-level name in an environment's file that may be missing: the catalog in which tables get names. SLUICE_CATALOG overrides it."""
+_SPARK = ("profile", "master")
+"""The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
 
 
 LINEAGE_PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
@@ -90,7 +94,7 @@ class Settings:
         """
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
         name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
-        said = read_environment_file(root, name)
+        said = _read_environment_file(root, name)
         settings = cls(
             root=root,
             **_locate_said_roots(root, said),
@@ -103,7 +107,7 @@ class Settings:
             erasure_approval=_read_yes_or_no("SLUICE_ERASURE_APPROVAL"),
             openlineage_file=_read_yes_or_no("SLUICE_OPENLINEAGE"),
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
-            catalog=parse_catalog_address(said[CATALOG]),
+            catalog=parse_catalog_address(said[_CATALOG]),
         )
         settings._refuse_roots_on_store_without_lake()
         settings.require_known_profile(f"environment '{name}'")
@@ -263,3 +267,38 @@ def _read_yes_or_no(variable: str) -> bool:
     if given not in ("yes", "no"):
         raise UsageError(f"{variable} is 'yes' or 'no', not '{given}'.")
     return given == "yes"
+
+
+def _read_environment_file(root: Path, name: str) -> dict[str, str]:
+    """The settings of an environment's file by name; variables take precedence. All are required except the catalog."""
+    folder = root / "environments"
+    if not folder.is_dir():  # a root that consists of parts of a checkout
+        folder = Path(__file__).resolve().parents[2] / "environments"
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in names:
+        raise UsageError(
+            f"There is no environment '{name}'.{nearest_name_hint(name, names)} SLUICE_ENV names a file of {folder}, without .toml."
+        )
+    path = folder / f"{name}.toml"
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    spark = read.pop("spark", {})
+    read.setdefault(_CATALOG, NO_CATALOG)
+    in_file = {**{one.name: one.variable for one in ROOTS_IN_FILE}, _CATALOG: f"SLUICE_{_CATALOG.upper()}"}
+    said = _require_text_settings(path, "", tuple(in_file), read) | _require_text_settings(
+        path, "spark.", _SPARK, spark if isinstance(spark, dict) else {}
+    )
+    variables = {**in_file, **{one: f"SLUICE_SPARK_{one.upper()}" for one in _SPARK}}
+    return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
+
+
+def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:
+    for key in read:
+        if key not in wanted:
+            raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest_name_hint(key, wanted)}")
+    for key in wanted:
+        if not (isinstance(read.get(key), str) and read[key]):
+            raise UsageError(f"{path}: '{prefix}{key}' must be set to a non-empty string.")
+    return {key: str(read[key]) for key in wanted}
