@@ -21,7 +21,6 @@ from rich.console import Console
 
 from sluice.cli.printing import print_rows
 from sluice.declare.assembly import loading
-from sluice.declare.assembly.making import make_deliveries
 from sluice.erasure.request_record import list_erasure_requests
 from sluice.errors import SluiceError
 from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
@@ -117,7 +116,7 @@ def _land_and_run(settings: Settings, console: Console, name: str, days: int, sc
     maker, layers = loading.load_delivery_maker(pipeline), list(pipeline.layer_names)
     for title, wanted, stages in (("First days", days, [*layers, OPTIMIZE.name]), ("One more day", 1, layers)):
         _print_title(console, title)
-        landed = make_deliveries(settings, name, maker, {"days": wanted, "scale": scale})
+        landed = loading.make_deliveries(settings, name, maker, {"days": wanted, "scale": scale})
         console.print(f"Landed {count_noun(landed.files, 'file')}, up to {landed.until}.")
         for stage in stages:
             _run_demo_stage(settings, console, name, stage)

@@ -34,7 +34,6 @@ from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare import Pipeline
 from sluice.declare.assembly import loading
-from sluice.declare.assembly.making import make_deliveries
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, list_written_files, locate, remove_folder
@@ -139,7 +138,7 @@ def _land_leg(
     if leg[1] is None:
         return
     given = dict(leg[1]) if from_path is None else {**leg[1], "from_path": from_path}
-    landed = make_deliveries(settings, pipeline.name, maker, given)
+    landed = loading.make_deliveries(settings, pipeline.name, maker, given)
     console.print(f"\nLanded {count_noun(landed.files, 'file')}, {landed.deleted:,} removed, up to {landed.until}.")
 
 

@@ -8,7 +8,6 @@ import typer
 
 from sluice.cli.printing import PipelineName, escaping_console
 from sluice.declare.assembly import loading
-from sluice.declare.assembly.making import make_deliveries
 from sluice.locations import Location
 from sluice.printable import count_noun
 from sluice.settings import Settings
@@ -29,7 +28,7 @@ def land(
     maker = loading.load_delivery_maker(loading.load_pipeline_declaration(settings, pipeline))
     options = {"days": days, "seed": seed, "scale": scale, "from_path": from_path, "until": until}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    landed = make_deliveries(settings, pipeline, maker, given)
+    landed = loading.make_deliveries(settings, pipeline, maker, given)
     gone = f", {landed.deleted:,} removed" if landed.deleted else ""
     escaping_console().print(
         f"Landed {count_noun(landed.files, 'file')}{gone}, up to {landed.until}: {settings.landing / pipeline}"

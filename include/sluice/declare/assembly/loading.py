@@ -1,6 +1,6 @@
 """Loads a pipeline's layer modules by name, and collects what they declare: held by a variable or not.
 
-No other module does, and a DAG file never calls this one.
+Also loads the maker of its deliveries and lets it land some. No other module does, and a DAG file never calls this one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -19,10 +19,10 @@ from sluice.declare.assembly.loading_errors import describe_databricks_name, des
 from sluice.declare.declaration import Declaration
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion import Declared
-from sluice.declare.pipeline import Pipeline
+from sluice.declare.pipeline import Landed, Pipeline
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.recorded_declarations import list_lost_decorators, list_recorded_declarations, was_copied
-from sluice.errors import DeclarationError, UsageError, nearest_name_hint
+from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
 from sluice.settings import Settings, require_known_pipeline
 
 
@@ -76,6 +76,23 @@ def check_delivery_maker(declared: Pipeline) -> None:
     name = declared.maker
     if name is not None and not _is_module(name):
         raise DeclarationError(f"Pipeline '{declared.name}'{_describe_missing_module(name, name)}")
+
+
+def make_deliveries(settings: Settings, pipeline: str, maker: ModuleType, given: Mapping[str, Any]) -> Landed:
+    """Lets a maker land. given: its options. Raises UsageError for one that it does not take, SluiceError if it does not say what it landed."""
+    taken = [name for name, p in inspect.signature(maker.land).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in given:
+        if name not in taken:
+            known = ", ".join(map(_option_flag, taken))
+            raise UsageError(f"The maker of '{pipeline}' takes no {_option_flag(name)}. It takes: {known}.")
+    landed = maker.land(settings.landing / pipeline, settings.truth / pipeline, **given)
+    if not isinstance(landed, Landed):
+        raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
+    return landed
+
+
+def _option_flag(name: str) -> str:
+    return f"--{name.removesuffix('_path')}"
 
 
 def _is_module(name: str) -> bool:
