@@ -120,7 +120,7 @@ def make_project(folder: Path) -> Project:
     (root / ".sluice").mkdir()
     for name in ("jars", "log-store", "store-jars"):
         (root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
-    replace_in_code(root / "include" / "sluice" / "ingest" / "reading" / "amounts.py", AT_ONCE)
+    replace_in_code(root / "include" / "sluice" / "ingest" / "reading" / "records.py", AT_ONCE)
     make_gym_smaller(root)
     with (root / "spark_jobs" / "conf" / "standalone.conf").open("a") as profile:
         profile.write(FEWER_TASKS)

@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError, UsageError
-from sluice.ingest.reading import amounts, contents
+from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.record_states import DELIVERED, QUARANTINED
 
@@ -231,7 +231,7 @@ def test_records_are_the_same_wherever_they_are_read(
     from sluice.ingest.files import delivered_bytes
 
     if not here:
-        monkeypatch.setattr(amounts, "MOST_BYTES_IN_PROCESS", -1)
+        monkeypatch.setattr(records, "MOST_BYTES_IN_PROCESS", -1)
     if part:
         monkeypatch.setattr(delivered_bytes, "PART_BYTES", part)
     lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
@@ -302,7 +302,7 @@ def test_new_columns_fail_a_run_that_says_so_and_nothing_is_written(shop: Callab
 def test_bytes_of_large_refused_files_are_kept_whatever_their_names(
     settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(amounts, "MOST_BYTES_IN_PROCESS", 0)
+    monkeypatch.setattr(records, "MOST_BYTES_IN_PROCESS", 0)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"not read")

@@ -255,7 +255,7 @@ def test_records_come_to_bronze_once_in_micro_batches_of_the_declared_size(
     assert sum(row[0] is None for row in gym.rows("events", "value")) == 1, "the tombstone"
 
     assert gym.run()["events"].batches == 0
-    monkeypatch.setattr("sluice.ingest.reading.amounts.MOST_BYTES_IN_PROCESS", -1)  # as many as these are else read by no worker
+    monkeypatch.setattr("sluice.ingest.reading.records.MOST_BYTES_IN_PROCESS", -1)  # as many as these are else read by no worker
     kafka.put(topic, numbers(60, 63))
     assert gym.run()["events"].rows_out == 3
     assert states(gym)[4:] == [("0/60-63", "ingested", 3)]

@@ -29,8 +29,8 @@ from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import delivery_tables, schema_evolution
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known_files import read_current_deliveries, select_deliveries_in_interval
-from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
+from sluice.ingest.reading.records import is_read_in_process
 from sluice.lake import batch_sizes, log, table_creation, table_frames
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction

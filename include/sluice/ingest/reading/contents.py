@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
+from sluice.ingest.reading.records import is_read_in_process
 from sluice.lake import table_creation
 from sluice.locations import Location
 

@@ -26,7 +26,6 @@ from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries.landed_file import is_file_in_state
 from sluice.ingest.files.delivered_bytes import UnreadableFile
-from sluice.ingest.reading.amounts import is_part_of_plan, is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
 from sluice.ingest.reading.workers import (
@@ -49,6 +48,10 @@ from sluice.work_progress import CountedWork, count_work
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+MOST_BYTES_IN_PROCESS = 32_000_000
+"""Up to this many bytes are read in this process, so that no Python worker has to start."""
+MOST_BYTES_IN_PLAN = 1_000_000
+"""Up to this many bytes of rows are part of the plan; more wait on the disk."""
 _TEXT = r'"([^"\\]{0,1000}(?:\\.[^"\\]{0,1000}){0,200})"\s*(?:[,}\]]|$)'
 """Bounded, because Java's matching recurses and a record may be anything."""
 _WORD = r'"?([^",}\s]+)'
@@ -71,6 +74,16 @@ class RefusedDeliveries(SluiceError):
         if number not in self.reasons:
             return item
         return replace(item, state=MISSED if number in self.missed else QUARANTINED, reason=self.reasons[number])
+
+
+def is_read_in_process(size: int) -> bool:
+    """Whether files, or their text, of this many bytes together are read in this process and not by Spark's workers."""
+    return size <= MOST_BYTES_IN_PROCESS
+
+
+def is_part_of_plan(size: int) -> bool:
+    """Whether rows of this many bytes are part of the plan."""
+    return size <= MOST_BYTES_IN_PLAN
 
 
 def release_nothing() -> None:

@@ -123,12 +123,12 @@ def test_every_record_is_accounted_for_and_batching_changes_nothing(
     all_at_once: dict[str, Any],
     how: str,
 ) -> None:
-    from sluice.ingest.reading import amounts
+    from sluice.ingest.reading import records
 
     if how == "by workers":
-        monkeypatch.setattr(amounts, "MOST_BYTES_IN_PROCESS", -1)
+        monkeypatch.setattr(records, "MOST_BYTES_IN_PROCESS", -1)
     if how == "here, on the disk":
-        monkeypatch.setattr(amounts, "MOST_BYTES_IN_PLAN", -1)
+        monkeypatch.setattr(records, "MOST_BYTES_IN_PLAN", -1)
     most = 1 if how == "a file a batch" else 1000
     sources = [Source(name=name, max_files_per_trigger=most, most_bytes="4m", **options) for name, options in SOURCES.items()]  # type: ignore[arg-type]
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, sources))
