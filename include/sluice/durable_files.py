@@ -1,4 +1,4 @@
-"""Writes a small file whole or not at all, and returns once it is on the disk. Sluice keeps all its small files this way.
+"""Sluice's small files: each is written whole or not at all, and is on the disk when the call returns; a damaged one is named with its remedy.
 
 The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and
 renamed to the file; then the folder is flushed. On a store it is one PUT. A killed
@@ -20,9 +20,10 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from sluice.errors import UsageError
 from sluice.locations import Location, is_on_disk
 from sluice.root_folders import ROOTS_WRITTEN_BY_RUNS
 from sluice.stores.store_location import StoreLocation
@@ -37,6 +38,7 @@ _LONGEST_WRITE = 3600
 """Age in seconds after which no other process can still be writing a temporary file."""
 _NO_SUCH_CALL = (errno.EINVAL, errno.ENOTSUP)
 """The errors of file systems that cannot flush a folder, since they keep names in another way."""
+Said = TypeVar("Said")
 
 
 def write_file_durably(
@@ -102,6 +104,33 @@ def remove_file_durably(path: Location) -> None:
     path.unlink(missing_ok=True)
     _remove_unfinished_writes(path)
     _flush_folder(path.parent)
+
+
+class KeptFileDamaged(UsageError):
+    """One of Sluice's small files is truncated, or something else wrote it. Exit code 2: somebody has to repair it."""
+
+
+def load_kept_object(path: Location, what: str, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file."""
+    return load_kept_json(path, what, remedy, _require_json_object)
+
+
+def load_kept_json(path: Location, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
+    """The content of a file, as `build` makes it from the parsed JSON. Raises KeptFileDamaged, and FileNotFoundError if it is missing.
+
+    what: what the file says, in the singular: "the lake's format". remedy: whole sentences. The file's content is never quoted.
+    """
+    content = path.read_bytes()
+    try:
+        return build(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KeptFileDamaged(f"{path} is damaged: in its {len(content):,} bytes is not {what}. {remedy}") from None
+
+
+def _require_json_object(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise TypeError
+    return said
 
 
 def flush_file(path: Location) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.conftest import settings_at
 
+from sluice.durable_files import KeptFileDamaged
 from sluice.erasure import canary, request_record, searched_tables
 from sluice.erasure.removals_by_age import find_last_removal_by_age
 from sluice.ingest import schema_log
 from sluice.ingest.landing import rewriting
-from sluice.kept_files import KeptFileDamaged
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due_requests

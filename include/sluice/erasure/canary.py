@@ -14,13 +14,12 @@ from collections.abc import Sequence
 
 import residue
 from residue import needles
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.erasure import request_record, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.vault import Identifier
-from sluice.kept_files import load_kept_object
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, locate, remove_folder
 from sluice.own_records import CANARY

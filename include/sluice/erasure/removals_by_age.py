@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import load_kept_json
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.locations import Location, locate
 from sluice.own_records import REMOVALS_BY_AGE
 from sluice.pipeline_records import PipelineRecords

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from sluice.kept_files import load_kept_json
+from sluice.durable_files import load_kept_json
 from sluice.locations import Location
 
 Said = TypeVar("Said")

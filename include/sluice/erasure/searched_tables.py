@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import KeptFileDamaged, load_kept_json
+from sluice.durable_files import KeptFileDamaged, load_kept_json, write_json_durably
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 

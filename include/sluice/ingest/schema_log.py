@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import load_kept_json
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.locations import Location, locate
 
 if TYPE_CHECKING:

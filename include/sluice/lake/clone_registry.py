@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import load_kept_json
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.locations import Location, locate
 from sluice.own_records import SHALLOW_CLONES
 from sluice.pipeline_records import PipelineRecords

@@ -20,8 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sluice.delta_log import LOG
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import KeptFileDamaged, load_kept_object
+from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
 from sluice.own_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, QUIET, RUNS, STOP_REQUESTS

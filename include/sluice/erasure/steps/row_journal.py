@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice import durable_files
-from sluice.durable_files import write_json_durably
-from sluice.kept_files import load_kept_object
+from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, remove_folder
 

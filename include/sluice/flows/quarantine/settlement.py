@@ -20,11 +20,10 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import RECORDED, OutcomeRow
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.entries import ENTRY
 from sluice.ingest import delivery_tables
 from sluice.ingest.landing import rewriting
-from sluice.kept_files import load_kept_json
 from sluice.lake import table_creation, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate

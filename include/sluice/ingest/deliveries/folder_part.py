@@ -14,13 +14,12 @@ from itertools import chain
 
 from sluice.declare.ingest.new_objects import find_full_listing_interval
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.ingest.deliveries.known_files import KnownFiles
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.listing import find_named_objects, list_ready_files
 from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, count_events, receive_events
 from sluice.ingest.deliveries.seen_files import CONTENT, SeenFiles
-from sluice.kept_files import KeptFileDamaged, load_kept_object
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import FULL_LISTINGS
 from sluice.printable import count_noun, match_number

@@ -25,12 +25,11 @@ from sluice import record_states
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.delivery_rows import DeliveryRow
-from sluice.durable_files import flush_file, move_file_durably, write_json_durably
+from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import delivery_tables, formats
 from sluice.ingest.deliveries import known_files
 from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, is_file_in_state, read_file_state
 from sluice.ingest.formats import NO_FIELDS
-from sluice.kept_files import load_kept_json
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
 from sluice.stores.former_versions import remove_replaced_versions

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
+from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
-from sluice.kept_files import load_kept_object
 from sluice.lake.flow_report import FlowReport
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.errors import LakeTooNew, LeaseHeld, StopRequested
-from sluice.kept_files import load_kept_json
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import DRIVER_LOCK, JVM_LOCK, LAKE_DESCRIPTION, LEASE_DESCRIPTION
 from sluice.pipeline_records import LAKE_FORMAT, PipelineRecords

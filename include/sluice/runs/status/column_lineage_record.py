@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.column_origins import Origin, TableOrigins, table_origins_from_json, table_origins_to_json
-from sluice.durable_files import PRIVATE, write_json_durably
+from sluice.durable_files import PRIVATE, load_kept_json, write_json_durably
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.kept_files import load_kept_json
 from sluice.locations import Location, locate
 from sluice.own_records import COLUMN_LINEAGE
 from sluice.pipeline_records import PipelineRecords
