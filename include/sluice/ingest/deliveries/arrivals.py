@@ -234,7 +234,10 @@ def _classify_landed_file(
 
 
 def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:
-    """Returns the file if it has the latest known content of its name and that was not missed. Otherwise None."""
+    """Returns the file if it has the latest known content of its name and that was not missed. Otherwise None.
+
+    Asks for the content, not for the state: a file that comes back, or whose disk is another one, may have another time.
+    """
     if content is None or known.is_missed(content.delivery):
         return None
     if content.sha256 is None:
