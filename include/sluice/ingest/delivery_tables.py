@@ -129,6 +129,12 @@ def read_last_delivery_states(outcomes: str) -> dict[int, tuple[str, str | None]
     return {number: (row["state"], row["reason"]) for number, row in read_last_outcomes(outcomes, ["state", "reason"]).items()}
 
 
+def read_recorded_outcomes(outcomes: str, source: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns these columns of all outcomes of a source, in the order in which they were recorded, from the outcomes table at that path."""
+    found = read_delivery_ledger_columns(outcomes, list(dict.fromkeys((*columns, "source", RECORDED, ENTRY))))
+    return sort_outcomes_by_recording(found.filter(pc.equal(found["source"], source)).to_pylist())
+
+
 def sort_outcomes_by_recording(outcomes: Iterable[Found]) -> list[Found]:
     """Sorts rows of the outcomes table in the order in which they were recorded."""
     return entries.sort_by_entry(outcomes, RECORDED)
@@ -162,10 +168,8 @@ class DeliveryOutcome:
 
 def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
     """Returns the outcome of each delivery of a source, from the outcomes table at that path."""
-    columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", RECORDED, ENTRY]
     found: dict[int, DeliveryOutcome] = {}
-    of_it: list[dict[str, Any]] = [row for row in read_delivery_ledger_rows(outcomes, columns) if row["source"] == source]
-    for row in sort_outcomes_by_recording(of_it):
+    for row in read_recorded_outcomes(outcomes, source, ["delivery", "file", "state", "rows", "modified_at", "sha256"]):
         before = found.get(row["delivery"])
         had_rows = bool(row["rows"]) or (before is not None and before.had_rows)
         found[row["delivery"]] = DeliveryOutcome(
@@ -186,9 +190,8 @@ def read_outcomes_of_read_deliveries(outcomes: str, source: str, even_if_lost: b
 
     even_if_lost: also of those whose rows were lost since, and then the last outcome before that.
     """
-    found = read_delivery_ledger_columns(outcomes, OUTCOMES.names)
-    of_it = sort_outcomes_by_recording(found.filter(pc.equal(found["source"], source)).to_pylist())
-    last = {row["delivery"]: row for row in of_it if is_settled(row["state"]) or not even_if_lost}
+    recorded = read_recorded_outcomes(outcomes, source, OUTCOMES.names)
+    last = {row["delivery"]: row for row in recorded if is_settled(row["state"]) or not even_if_lost}
     return {number: row for number, row in last.items() if row["state"] in READ}
 
 

@@ -168,8 +168,7 @@ def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[Exam
 
 def _read_earlier_held_back(workspace: Workspace, source: Source) -> list[str | None]:
     """Returns what the source's earlier outcomes say about fields that did not become columns."""
-    rows: list[dict[str, Any]] = delivery_tables.read_delivery_ledger_rows(workspace.outcomes, ["source", "held_back"])
-    return [row["held_back"] for row in rows if row["source"] == source.name]
+    return [row["held_back"] for row in delivery_tables.read_recorded_outcomes(workspace.outcomes, source.name, ["held_back"])]
 
 
 def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[OutcomeRow]) -> None:
