@@ -206,6 +206,14 @@ class TableTurns:
         except Exception as error:
             self.errors.setdefault(report.flow, error)
 
+    def take_flows(self, work: Callable[[], list[FlowReport]]) -> None:
+        """Does work on several tables that takes turns itself, and keeps its reports and its errors. Raises what else ends it."""
+        try:
+            self.reports += work()
+        except FlowsFailed as failed:
+            self.reports += failed.reports
+            self.errors |= failed.errors
+
     def take_part(self, name: str, layer: str, work: Callable[[], list[FlowReport]]) -> list[FlowReport]:
         """Does another part of the stage, and returns its reports, or those that it left if it fails. Raises as `take_turn` does.
 
@@ -225,6 +233,12 @@ class TableTurns:
             self.errors[name] = error
             return [FlowReport(flow=name, layer=layer)]
 
+    def end_turns(self) -> list[FlowReport]:
+        """Returns the reports. Raises FlowsFailed with all of them if anything failed."""
+        if self.errors:
+            raise FlowsFailed(self.reports, self.errors)
+        return self.reports
+
 
 @contextmanager
 def take_table_turns(stage: str) -> Iterator[TableTurns]:
@@ -240,5 +254,14 @@ def take_table_turns(stage: str) -> Iterator[TableTurns]:
             raise
         if ended not in turns.errors.values():
             turns.errors[stage] = ended
-    if turns.errors:
-        raise FlowsFailed(turns.reports, turns.errors)
+    turns.end_turns()
+
+
+@contextmanager
+def end_at_failure(reports: list[FlowReport], report: FlowReport) -> Iterator[None]:
+    """Keeps a table's report beside those of the tables before it. If the block fails, FlowsFailed is raised at once: no other has its turn."""
+    reports.append(report)
+    try:
+        yield
+    except Exception as error:
+        raise FlowsFailed(reports, {report.flow: error}) from None

@@ -22,7 +22,7 @@ from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.lake.flow_report import FlowReport
+    from sluice.lake.flow_report import FlowReport, TableTurns
     from sluice.lake.workspace import Workspace
 
 _AT_ONCE = 500
@@ -94,25 +94,20 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
     with take_table_turns(ERASE.name) as turns:
         for name, work in parts.items():
             turns.reports += turns.take_part(name, ERASE.name, work)
-        proved, failed = scan_and_certify_requests(workspace, asked)
-        turns.reports += proved
-        turns.errors |= failed
+        turns.take_flows(lambda: scan_and_certify_requests(workspace, asked))
     return turns.reports
 
 
-def scan_and_certify_requests(
-    workspace: Workspace, asked: Sequence[str] = ()
-) -> tuple[list[FlowReport], dict[str, BaseException]]:
-    """Scans for the requests whose bytes should be gone, and issues their certificates. Returns a report for each, and the errors.
+def scan_and_certify_requests(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
+    """Scans for the requests whose bytes should be gone, and issues their certificates. Returns a report for each.
 
-    Raises StopRequested between two scans.
+    Raises FlowsFailed, once all had their turn, if one has no certificate or a scan found a person, and StopRequested between two scans.
     """
     from sluice.erasure import request_events, requests, vault
     from sluice.flows.progress import streams
+    from sluice.lake.flow_report import TableTurns
 
-    records = workspace.records
-    reports: list[FlowReport] = []
-    errors: dict[str, BaseException] = {}
+    records, turns = workspace.records, TableTurns()
     found = due_requests.find_due_requests(records, datetime.now(UTC), asked)
     for request in found.again:
         if not vault.has_vault_entry(records, request):
@@ -120,14 +115,12 @@ def scan_and_certify_requests(
     scanned = [*found.scan, *(one for one in found.again if vault.has_vault_entry(records, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)
-        proved, failed = _certify_request_batch(workspace, scanned[first : first + _AT_ONCE])
-        reports += proved
-        errors |= failed
-    return reports, errors
+        _certify_request_batch(workspace, scanned[first : first + _AT_ONCE], turns)
+    return turns.end_turns()
 
 
-def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
-    """Scans once for these requests."""
+def _certify_request_batch(workspace: Workspace, ids: Sequence[str], turns: TableTurns) -> None:
+    """Scans once for these requests, and keeps a report of each and the errors."""
     from sluice.erasure import request_events, request_record, vault
     from sluice.erasure.proof import certificate, chain
     from sluice.erasure.proof.sought import hint_at_near_spellings
@@ -135,31 +128,31 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
 
     records = workspace.records
     reports = {request: FlowReport(flow=request_events.name_erasure_flow(request), layer=ERASE.name) for request in ids}
-    errors: dict[str, BaseException] = {}
+    turns.reports += reports.values()
     known = []
     for request, report in reports.items():
         try:
             vault.read_vault_identifiers(records, request)
             known.append(request_record.read_erasure_request(records, request))
         except SluiceError as error:  # one request's vault entry failed: the others still get certificates
-            errors[report.flow] = error
+            turns.errors[report.flow] = error
     try:
         issued = certificate.issue_certificates(workspace.lake, known) if known else {}
     except certificate.CertificatesNotIssued as some:
         issued = some.made
-        errors |= {reports[request].flow: error for request, error in some.errors.items()}
+        turns.errors |= {reports[request].flow: error for request, error in some.errors.items()}
     except SluiceError as error:
-        return list(reports.values()), errors | {reports[one.request].flow: error for one in known}
+        issued = {}
+        turns.errors |= {reports[one.request].flow: error for one in known}
     for request, made in issued.items():
         report = reports[request]
         report.note_seconds()
         report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.format_chain_head(made.record)}")
         if made.verdict == certificate.FAIL:
-            errors[report.flow] = SluiceError(
+            turns.errors[report.flow] = SluiceError(
                 f"The scan for request {request} found the person or the control. The certificate: {made.path}."
                 f"{hint_at_near_spellings(workspace.lake, request)}"
             )
-    return list(reports.values()), errors
 
 
 def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
@@ -188,7 +181,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     Raises FlowsFailed with all reports if something failed before the last part, otherwise what the last part raises.
     """
     from sluice.erasure import aging, propagation, request_record
-    from sluice.lake.flow_report import FlowReport, FlowsFailed, TableTurns
+    from sluice.lake.flow_report import FlowReport, TableTurns
     from sluice.runs.execution.layers import run_layers_above_bronze
 
     workspace = workspace.as_increment()
@@ -211,6 +204,4 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
             raise
         turns.reports.append(FlowReport(flow=stage, layer=stage))
         turns.errors = {stage: error, **turns.errors}
-    if turns.errors:
-        raise FlowsFailed(turns.reports, turns.errors)
-    return turns.reports
+    return turns.end_turns()

@@ -267,7 +267,7 @@ def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(setti
     _certified_ago(settings, asked[0], 50)
     vault.remove_vault_entry(records, asked[0])
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
-    assert erasure_jobs.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
+    assert erasure_jobs.scan_and_certify_requests(workspace, asked[:1]) == []
     found = request_record.read_erasure_request(records, asked[0])
     assert [one.state for one in found.history] == [
         request_events.LOGICALLY,

@@ -96,7 +96,7 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
 
 def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: ClonePlan, said: dict[str, Any]) -> list[FlowReport]:
     from sluice.flows.copies import copying
-    from sluice.lake.flow_report import FlowReport, FlowsFailed
+    from sluice.lake.flow_report import FlowReport, end_at_failure
     from sluice.lake.workspace import Workspace
 
     source = Workspace(settings, workspace.graph, workspace.session, workspace.run, workspace.mode)
@@ -104,18 +104,15 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
     reports: list[FlowReport] = []
     for one in plan.tables:
         report = FlowReport(flow=one.name, layer=CLONE)
-        reports.append(report)
         path = workspace.settings.lake + one.path.removeprefix(settings.lake)
         workspace.mark_next_commits(f"clone_{one.name}")
         asked = copying.CloneRequest(one.path, one.version, path, one.dataset, one.private, plan.joining | set(one.keys))
-        try:
+        with end_at_failure(reports, report):
             made = (
                 copying.create_shallow_clone(source, asked, report)
                 if plan.kind == SHALLOW
                 else copying.copy_table_into_clone(source, asked, key, report)
             )
-        except Exception as error:
-            raise FlowsFailed(reports, {one.name: error}) from None
         report.note_new_versions(path)
         report.note_seconds()
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from sluice.erasure import request_record
 from sluice.errors import SluiceError
-from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, TableTurns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.run_modes import REFRESH
@@ -48,17 +49,10 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
 
     A failing flow must not stop it either: flows that read its table read it as it is. Raises FlowsFailed at the end, with all failures.
     """
-    reports: list[FlowReport] = []
-    errors: dict[str, BaseException] = {}
+    turns = TableTurns()
     workspace = replace(workspace, follows_deletion=True)
     for layer in workspace.graph.pipeline.layer_names[1:]:
         for level in group_independent_flows(workspace.graph, layer):
             flows = [(item, flow) for item in level if (flow := choose_flow(workspace, item, set()))]
-            try:
-                reports += run_flows_in_parallel(workspace, layer, flows, judged=False)
-            except FlowsFailed as failed:
-                reports += failed.reports
-                errors |= failed.errors
-    if errors:
-        raise FlowsFailed(reports, errors)
-    return reports
+            turns.take_flows(partial(run_flows_in_parallel, workspace, layer, flows, judged=False))
+    return turns.end_turns()

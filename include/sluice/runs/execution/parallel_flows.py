@@ -12,7 +12,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress.stream_numbers import join_stream_numbers
 from sluice.lake import spark_counters
-from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, TableTurns
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import table_rules
 from sluice.step_times import TABLES, StepTimes, collect_step_times, current_step_times, measure_step
@@ -46,8 +46,7 @@ def run_flows_in_parallel(
 
     judged: whether expectations on whole tables are evaluated.
     """
-    reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
-    errors: dict[str, BaseException] = {}
+    turns = TableTurns([FlowReport(flow=item.name, layer=stage) for item, _ in items])
 
     def run_flow(position: int) -> None:
         item, flow = items[position]
@@ -57,23 +56,21 @@ def run_flows_in_parallel(
             times.job_tags.append(spark_counters.session_job_tag(mine.session))
         mine.mark_next_commits(item.name)
         try:
-            flow(mine, reports[position])
+            flow(mine, turns.reports[position])
             if judged and isinstance(item, Dataset):
-                table_rules.judge_own_table_rules(mine, item, reports[position])
+                table_rules.judge_own_table_rules(mine, item, turns.reports[position])
         except Exception as error:
-            errors[item.name] = error
+            turns.errors[item.name] = error
 
     def run_flow_in_turn(position: int, tables: CountedWork, context: Context) -> None:
-        context.run(run_timed_flow, workspace, reports[position], lambda: run_flow(position))
+        context.run(run_timed_flow, workspace, turns.reports[position], lambda: run_flow(position))
         tables.advance()
 
     with count_work("tables", [item.name for item, _ in items]) as tables, ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
-        turns = [pool.submit(run_flow_in_turn, position, tables, copy_context()) for position in range(len(items))]
-    for turn in turns:
-        turn.result()
-    if errors:
-        raise FlowsFailed(reports, errors)
-    return reports
+        begun = [pool.submit(run_flow_in_turn, position, tables, copy_context()) for position in range(len(items))]
+    for one in begun:
+        one.result()
+    return turns.end_turns()
 
 
 def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:

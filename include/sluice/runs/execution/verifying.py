@@ -14,7 +14,7 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import streams
 from sluice.flows.writing import targets
 from sluice.lake import log
-from sluice.lake.flow_report import FlowReport, FlowsFailed
+from sluice.lake.flow_report import FlowReport, TableTurns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY, VerifyChoice
 from sluice.printable import count_noun, match_number
@@ -80,9 +80,7 @@ def compare_with_recompute(
     reports = [_build_verification_report(one, turn) for one in found]
     differing = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong)) if wrong else None
     errors = {**({one.table: differing for one in wrong} if differing else {}), **failed}
-    if errors:
-        raise FlowsFailed(reports, errors)
-    return reports
+    return TableTurns(reports, errors).end_turns()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import getpass
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
@@ -98,18 +99,15 @@ def _run_on_quarantine(
 ) -> dict[str, Any]:
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.quarantine import settlement
-        from sluice.lake.flow_report import FlowReport, FlowsFailed
+        from sluice.lake.flow_report import FlowReport, end_at_failure
         from sluice.runs.execution import parallel_flows
 
         settlement.finish_interrupted_journals(workspace)
         reports: list[FlowReport] = []
         for one in wanted:
             report = FlowReport(flow=one.table, layer=lake.graph.layer(lake.graph[one.table]))
-            reports.append(report)
-            try:
-                parallel_flows.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
-            except Exception as error:
-                raise FlowsFailed(reports, {one.table: error}) from None
+            with end_at_failure(reports, report):
+                parallel_flows.run_timed_flow(workspace, report, partial(do, workspace, one, report))
         return reports
 
     clones.refuse_in_clone(lake.records, "Readmit or discard rows there, then remove the clone and make it again.")

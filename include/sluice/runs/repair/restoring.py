@@ -68,13 +68,13 @@ def run_table_restore(lake: PipelineLake, name: str, to: str, wait: float = 0.0)
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.copies import restoration
         from sluice.flows.quarantine import settlement
-        from sluice.lake.flow_report import FlowReport, FlowsFailed
+        from sluice.lake.flow_report import FlowReport, end_at_failure
         from sluice.runs.execution import parallel_flows
 
         _check_restorable_version(workspace, dataset, version, called)
         settlement.finish_interrupted_journals(workspace)
         report = FlowReport(flow=name, layer=RESTORE)
-        try:
+        with end_at_failure([], report):
             parallel_flows.run_timed_flow(
                 workspace,
                 report,
@@ -82,8 +82,6 @@ def run_table_restore(lake: PipelineLake, name: str, to: str, wait: float = 0.0)
                     workspace, dataset, version, report, _find_expiring_bronze(workspace, dataset)
                 ),
             )
-        except Exception as error:
-            raise FlowsFailed([report], {name: error}) from None
         return [report]
 
     return job.run_under_lease(lake, job.JobRequest(lake.graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)

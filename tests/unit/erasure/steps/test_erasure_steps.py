@@ -739,7 +739,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     monkeypatch.setattr(
         physical, "finish_physical_erasure", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")]
     )
-    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
+    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: [FlowReport(flow="erasure_1", layer="erase")])
     with pytest.raises(FlowsFailed) as failed:
         erasure_jobs.carry_out_due_erasures(workspace)
     assert [one.flow for one in failed.value.reports] == ["says", "propagate_deletions", "left_over_files", "erasure_1"]
@@ -1041,7 +1041,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     monkeypatch.setattr(identity_settling, "close_over_identifiers", lambda _, asked, rows: asked)
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
     monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [])
-    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: ([], {}))
+    monkeypatch.setattr(erasure_jobs, "scan_and_certify_requests", lambda *_: [])
 
     class Standing(datetime):
         """A clock that stands still, so that nothing becomes due for removal however long the test takes."""
