@@ -180,18 +180,18 @@ def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
 def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.runs.execution import lowest_layer
+    from sluice.runs.execution import layers
 
     lake = shop(CSV)
     lake.land("orders/a.csv", "id\n1\n")
-    discover = lowest_layer.discover_run_deliveries
+    discover = layers.discover_run_deliveries
 
     def and_change(*arguments: Any) -> Any:
         found = discover(*arguments)
         lake.land("orders/a.csv", "id\n22\n")
         return found
 
-    monkeypatch.setattr(lowest_layer, "discover_run_deliveries", and_change)
+    monkeypatch.setattr(layers, "discover_run_deliveries", and_change)
     lake.run()
     monkeypatch.undo()
     lake.run()

@@ -19,7 +19,7 @@ from sluice.flows.bronze import accounting
 from sluice.ingest import delivery_tables
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.locations import locate
-from sluice.runs.execution import lowest_layer
+from sluice.runs.execution import layers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,7 +151,7 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
     assert states == [("2.json", "missed"), ("1.json", "ingested"), *[("2.json", "missed")] * 2, ("2.json", "ingested")]
     # Other content under the same size and time, after discovery.
     with monkeypatch.context() as meanwhile:
-        discover = lowest_layer.discover_run_deliveries
+        discover = layers.discover_run_deliveries
 
         def and_change(*arguments: Any) -> Any:
             found = discover(*arguments)
@@ -159,7 +159,7 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
             return found
 
         lake.land("a/3.json", '{"id": 3}\n', at=1_700_000_000)
-        meanwhile.setattr(lowest_layer, "discover_run_deliveries", and_change)
+        meanwhile.setattr(layers, "discover_run_deliveries", and_change)
         assert told in lake.run("bronze")["a"].notes
     lake.run()
     assert lake.rows("thing", "id") == [(1,), (2,), (4,)]

@@ -63,7 +63,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.record_states import DELIVERED
 from sluice.runs import erasure_jobs, run_ledger
-from sluice.runs.execution import lowest_layer, stages
+from sluice.runs.execution import layers, stages
 from sluice.spark_process import build_spark_environment
 from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
 
@@ -860,9 +860,9 @@ def test_files_that_come_again_are_rewritten_before_they_are_archived(
     monkeypatch.setattr(landing, "rewrite_redelivered_files", rewrite)
     monkeypatch.setattr(cleaning, "clean_landing_folder", clean)
     reports = [FlowReport(flow="says", layer="bronze")]
-    lowest_layer.clean_sources(made, reports)
+    layers.clean_sources(made, reports)
     assert did == ["rewritten", "archived"] and [one.flow for one in reports] == ["says", "says_landing"]
-    lowest_layer.clean_sources(workspace, [])
+    layers.clean_sources(workspace, [])
     assert len(did) == 2, "where nothing is archived nothing is looked for"
 
     def refuse(_: Workspace) -> list[FlowReport]:
@@ -870,7 +870,7 @@ def test_files_that_come_again_are_rewritten_before_they_are_archived(
 
     monkeypatch.setattr(landing, "rewrite_redelivered_files", refuse)
     with pytest.raises(FlowsFailed):
-        lowest_layer.clean_sources(made, [])
+        layers.clean_sources(made, [])
     assert len(did) == 2, "nothing is archived that has them"
 
 

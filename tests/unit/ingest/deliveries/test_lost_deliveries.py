@@ -22,7 +22,7 @@ from sluice.lake import log
 from sluice.lake.flow_report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_states import DELIVERED, INGESTED, VANISHED
-from sluice.runs.execution import lowest_layer
+from sluice.runs.execution import layers
 from sluice.settings import Settings
 
 SHOP = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
@@ -105,7 +105,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     here = Folder(settings.landing.parent)
     here.land("a/x")
     for _ in range(2):
-        assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
+        assert layers.discover_run_deliveries(workspace, set()).refused == {}
         row = {"delivery": 1, "source": "a", "file": "x", "state": "ingested"}
         told = {
             name: delivery_tables.read_delivery_ledger_rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")
@@ -115,7 +115,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
     open_checkpoint(workspace.checkpoints(flow), flow, inputs)
     lose(workspace.deliveries, 1)
     here.land("a/y")
-    assert lowest_layer.discover_run_deliveries(workspace, set()).refused == {}
+    assert layers.discover_run_deliveries(workspace, set()).refused == {}
     assert [
         (row["delivery"], row["file"])
         for row in delivery_tables.sort_deliveries_by_number(delivery_tables.read_delivery_ledger_rows(workspace.deliveries))
@@ -126,5 +126,5 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
         workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], delivery_tables.OUTCOMES, "r1"
     )
     report = FlowReport(flow="a", layer="bronze")
-    lowest_layer.note_missed_files(workspace, [report])
+    layers.note_missed_files(workspace, [report])
     assert report.notes == ["1 file is missed, which every run tries again: sluice ledger shop --state missed"]
