@@ -33,7 +33,7 @@ from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import run_ledger
 from sluice.runs.execution import stages
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.settings import Settings, build_root_settings
 from sluice.spark_process import LATE_COMPILER
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sluice.declare.pipeline import Pipeline
     from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
-    from sluice.runs.stage_options import StageOptions
+    from sluice.runs.execution.stages import StageOptions
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sluice.named_functions import NamedFunction
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, VERIFY, Stage
 from sluice.runs.execution import clones, stages
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

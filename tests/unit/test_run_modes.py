@@ -11,8 +11,8 @@ from sluice.cli.running.run import OPTION_NAMES
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.run_modes import INCREMENT, MODES, REFRESH, REPLAY, OptionNames, check_run_mode
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.job import ARGUMENT_NAMES, JobRequest, run_recorded_stage
-from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 JANUARY = Interval.of("2026-01-01", "2026-01-31")

@@ -18,7 +18,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due_requests, job, script, vault_expiry
 from sluice.runs.execution import clones
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sluice.pipeline_stages import Stage, find_stage_of_pipeline, is_demanded
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due_requests, failures, name_registration, summary, vault_expiry
-from sluice.runs.stage_options import SCHEDULED, StageOptions
+from sluice.runs.execution.stages import SCHEDULED, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
@@ -64,7 +64,6 @@ class JobRequest:
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
     """Runs a stage under the lease and records it. Returns its report. Raises SluiceError, or what Spark raised."""
-    from sluice.runs import named_tables
     from sluice.runs.execution import clones, stages
 
     lake = load_pipeline_lake(settings, request.pipeline)
@@ -73,8 +72,8 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
     check_run_mode(
         request.mode, [request.interval if request.mode != INCREMENT.name else None], request.options.tables, ARGUMENT_NAMES
     )
-    named_tables.check_tables_of_mode(lake.graph, request.mode, request.options.tables)
-    named_tables.check_tables_to_optimize(lake.graph, request.options.optimize_now)
+    stages.check_tables_of_mode(lake.graph, request.mode, request.options.tables)
+    stages.check_tables_to_optimize(lake.graph, request.options.optimize_now)
     clones.check_stage_in_clone(lake, request.stage)
     report = run_under_lease(
         lake,

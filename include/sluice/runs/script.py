@@ -19,10 +19,10 @@ from sluice.pipeline_stages import VerifyChoice, list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.run_modes import INCREMENT
 from sluice.runs import summary
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.failures import describe_error_without_values
 from sluice.runs.followed_job import RETRY_HELPS, JobEnd, tell_follower
 from sluice.runs.job import JobRequest, make_run_id, run_stages_in_turn
-from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 

@@ -23,9 +23,9 @@ from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import quiet, run_ledger, stage_run, task_without_spark
 from sluice.runs.execution import stages, verifying
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
-from sluice.runs.stage_options import StageOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

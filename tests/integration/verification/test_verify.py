@@ -36,7 +36,7 @@ from sluice.locations import locate
 from sluice.pipeline_stages import VerifyChoice
 from sluice.runs import job, run_ledger
 from sluice.runs.execution import stages, verifying
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import comparison

@@ -9,10 +9,10 @@ import pytest
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.pipeline_stages import VerifyChoice
-from sluice.runs import named_tables
+from sluice.runs.execution import stages
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.job import JobRequest
 from sluice.runs.script import build_stage_parser, read_job_request
-from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 
@@ -32,9 +32,9 @@ def test_the_jobs_argument_says_what_is_verified(given: list[str], wanted: Verif
 
 def test_a_table_that_is_not_there_is_refused_with_the_nearest(settings: Settings) -> None:
     graph = load_declaration_graph(settings, "gym")
-    named_tables.check_tables_to_optimize(graph, ["heart_rate"])
+    stages.check_tables_to_optimize(graph, ["heart_rate"])
     with pytest.raises(UsageError, match="heart_rate"):
-        named_tables.check_tables_to_optimize(graph, ["heart_rat"])
+        stages.check_tables_to_optimize(graph, ["heart_rat"])
 
 
 @pytest.mark.parametrize(("stage", "new"), [("bronze", True), ("vacuum", True), ("optimize", False)])

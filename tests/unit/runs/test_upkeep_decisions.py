@@ -22,8 +22,8 @@ from sluice.lake.workspace import Workspace
 from sluice.record_tables import create_record_table
 from sluice.runs import job, run_ledger, stage_recording, summary
 from sluice.runs.execution import upkeep
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.keep_running.keeping import PipelineKeeper
-from sluice.runs.stage_options import StageOptions
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("wards.bronze", __name__))

@@ -30,9 +30,9 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import find_stage_of_pipeline, list_stage_names
 from sluice.printable import count_noun
 from sluice.run_modes import INCREMENT, OptionNames, RunMode, check_run_mode, name_all_modes
+from sluice.runs.execution.stages import StageOptions, check_tables_of_mode
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.runs.stage_options import StageOptions
 from sluice.runs.triggers import parse_trigger
 from sluice.settings import Settings, require_known_pipeline
 
@@ -76,13 +76,13 @@ def run(
     interval = Interval.of(start, end) if start and end else None
     looks = parse_trigger(when, keep_running)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.runs import job, named_tables
+    from sluice.runs import job
 
     lake = load_pipeline_lake(settings, pipeline)
     wanted = [stage] if stage else list_stage_names(lake.graph.pipeline)
     for name in wanted:
         find_stage_of_pipeline(lake.graph.pipeline, name)
-    named_tables.check_tables_of_mode(lake.graph, mode, table or ())
+    check_tables_of_mode(lake.graph, mode, table or ())
     if looks.every is not None:
         check_keep_running_options(lake.graph, stage, chosen)
     asked = job.JobRequest(pipeline, "", mode, wait=wait, interval=interval, options=StageOptions(tuple(table or ())))

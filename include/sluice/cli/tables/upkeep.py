@@ -16,8 +16,8 @@ from sluice.lake.layout import measure_asked_questions
 from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
+from sluice.runs.execution.stages import SCHEDULED
 from sluice.runs.planning.plan import decide_table_layouts
-from sluice.runs.stage_options import SCHEDULED
 from sluice.runs.status import removals
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings

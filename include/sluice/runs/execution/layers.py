@@ -32,8 +32,7 @@ from sluice.record_tables import create_record_table
 from sluice.run_modes import INCREMENT, REFRESH, REPLAY
 from sluice.runs.execution import clones, column_tracing, table_rules
 from sluice.runs.execution.parallel_flows import Flow, group_independent_flows, run_flows_in_parallel
-from sluice.runs.named_tables import find_concerned_tables
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions, find_concerned_tables
 from sluice.step_times import DISCOVERING, measure_step
 
 

@@ -22,7 +22,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs import due_requests
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import removals
 from sluice.vacuum import SlowReader
 from sluice.work_progress import count_work

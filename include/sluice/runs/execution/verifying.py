@@ -20,7 +20,7 @@ from sluice.pipeline_stages import VERIFY, VerifyChoice
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DONE, FAILED
 from sluice.runs import run_ledger
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify

@@ -22,9 +22,9 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
 from sluice.printable import count_noun
 from sluice.runs import failures, job, stage_run, summary
-from sluice.runs.execution import clones, stages, verifying
+from sluice.runs.execution import clones, verifying
+from sluice.runs.execution.stages import StageOptions, is_always_due, run_pipeline_stage
 from sluice.runs.keep_running.news import FlowNews
-from sluice.runs.stage_options import StageOptions, is_always_due
 from sluice.runs.status import timeliness
 
 UPKEEP = 3600.0
@@ -192,7 +192,7 @@ class PipelineKeeper:
 
         def work() -> list[FlowReport]:
             try:
-                found.extend(stages.run_pipeline_stage(self._workspace, stage, StageOptions(due=due)))
+                found.extend(run_pipeline_stage(self._workspace, stage, StageOptions(due=due)))
             except FlowsFailed as failed:
                 found.extend(failed.reports)
                 errors.update(failed.errors)

@@ -21,7 +21,7 @@ from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.versions import RestorationMark
 from sluice.printable import count_noun, match_number
 from sluice.run_modes import INCREMENT, REFRESH
-from sluice.runs import named_tables
+from sluice.runs.execution import stages
 from sluice.runs.planning import steps
 from sluice.runs.planning.steps import (
     FOLD_ANEW,
@@ -71,9 +71,9 @@ def plan_run(
 
     The caller has checked the mode, in the words of its own options.
     """
-    named_tables.check_tables_of_mode(lake.graph, mode, tables)
+    stages.check_tables_of_mode(lake.graph, mode, tables)
     books = PipelineBooks(lake.settings, lake.graph)
-    chosen = named_tables.find_concerned_tables(lake.graph, mode, tables)
+    chosen = stages.find_concerned_tables(lake.graph, mode, tables)
     found: list[PlannedStep] = []
     for flow in lag.measure_pipeline_lag(books):
         declared = lake.graph[flow.table]

@@ -32,8 +32,8 @@ from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
 from sluice.runs.execution import layers, stages
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.planning import transforms
-from sluice.runs.stage_options import StageOptions
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings

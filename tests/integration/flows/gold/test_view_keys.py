@@ -21,7 +21,7 @@ from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.table_creation import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
-from sluice.runs.stage_options import StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.settings import Settings
 
 pytestmark = pytest.mark.spark

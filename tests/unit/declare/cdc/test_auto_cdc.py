@@ -31,7 +31,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.lake.pipeline_lake import PipelineLake
-from sluice.runs import named_tables
+from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -209,8 +209,8 @@ def test_a_target_goes_by_the_feeds_that_are_there_and_waits_for_the_first() -> 
 
 def test_a_target_is_made_anew_from_its_feed_and_replayed_with_its_log() -> None:
     found = of(target(), materialized_view(reads="members", keys="id", name="ages")(changes))
-    assert named_tables.find_concerned_tables(found, "refresh", ["members"]) == {"members_changes", "members", "ages"}
-    assert named_tables.find_concerned_tables(found, "replay", ["members"]) == {"people", "members_changes", "members"}
+    assert stages.find_concerned_tables(found, "refresh", ["members"]) == {"members_changes", "members", "ages"}
+    assert stages.find_concerned_tables(found, "replay", ["members"]) == {"people", "members_changes", "members"}
 
 
 def test_all_of_a_target_is_declared_as_tables_and_views() -> None:
