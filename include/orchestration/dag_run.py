@@ -1,8 +1,13 @@
-"""Decides what a DAG run has to do, by its type, its data interval and the trigger form, never by its id. Imports no Airflow."""
+"""Decides what a DAG run has to do, by its type, its data interval and the trigger form, never by its id, and tells jobs by their arguments.
+
+Imports no Airflow.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
 
 WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
 """Run types without a trigger form; the last is Airflow 2's word for the one before it."""
+
+LEASE_WAIT_SECONDS = 300
+"""How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
 
 FORM_FIELDS = OptionNames(mode="mode '{}'", days="From and To (from_date, to_date)", tables="Tables", left_out="Leave {} empty")
 
@@ -40,6 +48,19 @@ class RunRequest:
     def takes_what_is_new(self) -> bool:
         """Whether its layers do no more than in any scheduled run. Options of `verify` and `optimize` do not count."""
         return self.mode == INCREMENT.name and not self.tables
+
+    def as_job_arguments(self, pipeline: str) -> list[str]:
+        """The arguments that tell a job what to do. The interval is half-open, as two instants."""
+        days = self.interval
+        optional = {
+            "--from": days.start.isoformat() if days else "",
+            "--to": days.end.isoformat() if days else "",
+            "--tables": ",".join(self.tables),
+            "--verify": self.verify if self.verify != "next" else "",
+            "--optimize-now": ",".join(self.optimize_now),
+        }
+        given = (part for name, value in optional.items() if value for part in (name, value))
+        return ["--pipeline", pipeline, "--mode", self.mode, *given]
 
     @classmethod
     def of(cls, context: Context) -> RunRequest:
@@ -115,3 +136,22 @@ def _read_trigger_form(form: Any) -> RunRequest:
     start, end, tables = form["from_date"], form["to_date"], tuple(form["tables"] or ())
     mode = check_run_mode(form["mode"], (start, end), tables, FORM_FIELDS)
     return RunRequest(mode.name, Interval.of(start, end) if mode.takes_days else None, tables)
+
+
+def run_identity_arguments(context: Context) -> list[str]:
+    """The arguments that tell any job its run and how long it may wait."""
+    return [
+        *("--run-id", run_identity(context), "--airflow-run", _attempt_of_run(context)),
+        *("--wait", str(LEASE_WAIT_SECONDS)),
+    ]
+
+
+def digest_job_arguments(arguments: Sequence[str], context: Context) -> str:
+    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: all but the file of the answer."""
+    # An earlier Sluice had two more arguments here, which it left empty. They stay, so that drivers which it submitted are found.
+    asked = [*(one for one in arguments if one != _attempt_of_run(context)), "", ""]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
+
+
+def _attempt_of_run(context: Context) -> str:
+    return f"{run_identity(context)}-{context['ti'].try_number}"

@@ -112,17 +112,17 @@ def files(checkout: Checkout) -> list[str]:
 
 
 def test_attempts_of_the_same_task_are_known_by_the_name_that_an_earlier_sluice_gave_them() -> None:
-    from orchestration.spark_submit.job_arguments import digest_job_arguments
+    from orchestration.dag_run import digest_job_arguments
 
     assert digest_job_arguments(["--pipeline", "gym", "--mode", "increment"], context()) == "83bc14ab"
 
 
 def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
-    from orchestration.dag_run import RunRequest, dag_run_name
-    from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
+    from orchestration.dag_run import RunRequest, dag_run_name, digest_job_arguments, run_identity_arguments
 
     given = context()
-    asked = digest_job_arguments(spark_job_arguments("gym", RunRequest.of(given), given), given)
+    words = [*RunRequest.of(given).as_job_arguments("gym"), *run_identity_arguments(given)]
+    asked = digest_job_arguments(words, given)
     folder = followed_jobs(checkout)
     folder.mkdir(parents=True, exist_ok=True)
     left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-{asked}-2.json.0a1b2c3d.tmp"

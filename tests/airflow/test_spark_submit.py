@@ -69,9 +69,8 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
     from orchestration.dag_run import RunRequest
-    from orchestration.spark_submit.job_arguments import spark_job_arguments
 
-    words = spark_job_arguments("gym", RunRequest.of(given), given)
+    words = RunRequest.of(given).as_job_arguments("gym")
     assert all(isinstance(word, str) for word in words)
     return dict(zip(words[::2], words[1::2], strict=True))
 

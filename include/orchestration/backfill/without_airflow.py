@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from orchestration import stopping
+from orchestration.dag_run import LEASE_WAIT_SECONDS, RunRequest
 from orchestration.server.home import local_airflow_environment
 from orchestration.spark_submit.chosen_spark import build_job_environment, choose_spark
-from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
@@ -42,11 +42,8 @@ def replay_by_spark_submit(
     Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason. Raises StopRequested if somebody
     asked the run to stop, also if that came too late for the job itself, and a stage or an interval follows.
     """
-    given = ["--pipeline", records.pipeline, "--mode", REPLAY.name]
-    given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
-    if tables:
-        given += ["--tables", ",".join(tables)]
-    given += ["--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]
+    asked = RunRequest(REPLAY.name, interval, tables)
+    given = [*asked.as_job_arguments(records.pipeline), "--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]
     settings, binary = _choose_spark_by_variable(records.settings)
     for stage in stages:
         began = time.monotonic()

@@ -21,11 +21,10 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
 from orchestration.airflow_line import airflow_line
-from orchestration.dag_run import RunRequest
+from orchestration.dag_run import RunRequest, run_identity_arguments
 from orchestration.erasure.ids import DAG_ID, REQUEST
 from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS, build_list_field
 from orchestration.server.home import airflow_pool_name
-from orchestration.spark_submit.job_arguments import run_identity_arguments
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from orchestration.ui import SparkLog
 from sluice.errors import UsageError

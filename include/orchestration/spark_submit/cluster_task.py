@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from orchestration.dag_run import run_identity
+from orchestration.dag_run import digest_job_arguments, run_identity
 from orchestration.spark_submit.chosen_spark import ClusterManager
 from orchestration.spark_submit.cluster_driver import (
     POLL_SECONDS,
@@ -19,7 +19,6 @@ from orchestration.spark_submit.cluster_driver import (
     read_driver_name,
 )
 from orchestration.spark_submit.hook import SluiceSparkSubmitHook
-from orchestration.spark_submit.job_arguments import digest_job_arguments
 from orchestration.spark_submit.stage_job import StageJob
 from sluice.durable_files import remove_file_durably
 from sluice.pipeline_records import PipelineRecords

@@ -24,13 +24,12 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from orchestration import alerts
-from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
+from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity, run_identity_arguments
 from orchestration.spark_submit.chosen_spark import ClusterManager
 from orchestration.spark_submit.cluster_driver import SubmittedDriver
 from orchestration.spark_submit.cluster_task import ClusterTask, follow_driver, name_attempts
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
 from orchestration.spark_submit.hook import choose_driver_manager_by_connection, choose_spark_by_connection
-from orchestration.spark_submit.job_arguments import spark_job_arguments
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.job_secrets import give_secrets_to_job
 from orchestration.spark_submit.parent_runs import find_parent_runs
@@ -219,7 +218,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _build_job_arguments(self, asked: RunRequest | None, context: Context) -> list[str]:
         """The arguments of the job's script, but for the file of its answer. A subclass whose work has no mode replaces this."""
         assert asked is not None
-        return spark_job_arguments(self.pipeline, asked, context)
+        return [*asked.as_job_arguments(self.pipeline), *run_identity_arguments(context)]
 
     def _build_request(self, context: Context) -> RunRequest | None:
         """What the run is asked for; None from a subclass whose work is no stage of a run, and so has no mode."""

@@ -32,7 +32,9 @@ _AT_ONCE = 500
 def run_erase_script() -> NoReturn:
     """Runs the job script: by its arguments, with the exit codes that every job has."""
     parser = script.build_job_parser(ERASE.name, "What is due of a pipeline's requests to erase people.")
-    parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
+    parser.add_argument(
+        "--requests", default="", type=script.split_names, help="Ids, separated by commas; otherwise all that is due."
+    )
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
     script.run_job_script(ERASE.name, parser, lambda arguments: [_run_erase_from_arguments(arguments)])
 
@@ -156,11 +158,9 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str], turns: Tabl
 
 
 def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
-    requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
-    if given.approved and not requests:
+    if given.approved and not given.requests:
         raise UsageError("--approved needs --requests ID,ID.")
-    asked = job.JobRequest(given.pipeline, ERASE.name, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
-    return run_erase_stage(Settings.current(), asked, requests, given.approved)
+    return run_erase_stage(Settings.current(), script.read_job_request(given, ERASE.name), given.requests, given.approved)
 
 
 def needs_no_spark_to_erase(workspace: Workspace) -> bool:

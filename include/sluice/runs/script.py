@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -36,7 +37,7 @@ def run_stage_script(script: str) -> NoReturn:
 
 
 def _run_stages_of_task(task: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    settings, request = Settings.current(), read_job_request(arguments)
+    settings, request = Settings.current(), read_stage_request(arguments)
     pipeline = load_pipeline_declaration(settings, request.pipeline)
     return run_stages_in_turn(settings, request, list_stages_of_task(pipeline, task))
 
@@ -116,34 +117,32 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
     made.add_argument("--mode", default=INCREMENT.name)
     made.add_argument("--from", dest="start", default="")
     made.add_argument("--to", dest="end", default="")
-    made.add_argument("--tables", default="")
+    made.add_argument("--tables", default="", type=split_names)
     made.add_argument("--verify", choices=get_args(VerifyChoice), default="next")
-    made.add_argument("--optimize-now", default="")
+    made.add_argument("--optimize-now", default="", type=split_names)
     return made
 
 
-def read_job_request(arguments: argparse.Namespace) -> JobRequest:
-    """Returns the request that the arguments of a stage's job script describe. Raises UsageError."""
+def read_job_request(arguments: argparse.Namespace, stage: str) -> JobRequest:
+    """Returns the request that the arguments of every job script describe."""
+    return JobRequest(arguments.pipeline, stage, run=arguments.run_id, airflow_run=arguments.airflow_run, wait=arguments.wait)
+
+
+def read_stage_request(arguments: argparse.Namespace) -> JobRequest:
+    """Returns the request that the arguments of a stage's job script describe, for each stage of its task. Raises UsageError."""
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")
-    return JobRequest(
-        pipeline=arguments.pipeline,
-        stage="",
+    return replace(
+        read_job_request(arguments, ""),
         mode=arguments.mode,
-        run=arguments.run_id,
-        airflow_run=arguments.airflow_run,
-        wait=arguments.wait,
         interval=Interval.of(start, end) if start else None,
-        options=StageOptions(
-            tables=_split_table_names(arguments.tables),
-            verify=arguments.verify,
-            optimize_now=_split_table_names(arguments.optimize_now),
-        ),
+        options=StageOptions(tables=arguments.tables, verify=arguments.verify, optimize_now=arguments.optimize_now),
     )
 
 
-def _split_table_names(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
+    """Returns the names in an argument, which are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 

@@ -89,7 +89,7 @@ def run_script_without_spark() -> None:
         with library_texts_withheld():
             settings = Settings.current()
             stages = list_stages_of_task(load_pipeline_declaration(settings, arguments.pipeline), task)
-            reports = run_stages_without_spark(settings, script.read_job_request(arguments), stages)
+            reports = run_stages_without_spark(settings, script.read_stage_request(arguments), stages)
     except StopRequested as error:
         print(f"sluice {task}: {error}", flush=True)
         sys.exit(STOPPED)

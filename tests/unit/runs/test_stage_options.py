@@ -12,20 +12,20 @@ from sluice.pipeline_stages import VerifyChoice
 from sluice.runs.execution import stages
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.job import JobRequest
-from sluice.runs.script import build_stage_parser, read_job_request
+from sluice.runs.script import build_stage_parser, read_stage_request
 from sluice.settings import Settings
 
 
 def test_the_jobs_argument_says_which_tables() -> None:
     parsed = build_stage_parser("optimize").parse_args(["--pipeline", "gym", "--optimize-now", "heart_rate, visits"])
-    assert read_job_request(parsed).options == StageOptions(optimize_now=("heart_rate", "visits"))
-    assert read_job_request(build_stage_parser("optimize").parse_args(["--pipeline", "gym"])).options == StageOptions()
+    assert read_stage_request(parsed).options == StageOptions(optimize_now=("heart_rate", "visits"))
+    assert read_stage_request(build_stage_parser("optimize").parse_args(["--pipeline", "gym"])).options == StageOptions()
 
 
 @pytest.mark.parametrize(("given", "wanted"), [([], "next"), (["--verify", "next"], "next"), (["--verify", "all"], "all")])
 def test_the_jobs_argument_says_what_is_verified(given: list[str], wanted: VerifyChoice) -> None:
     parsed = build_stage_parser("verify").parse_args(["--pipeline", "gym", *given])
-    asked = replace(read_job_request(parsed), stage="verify")
+    asked = replace(read_stage_request(parsed), stage="verify")
     assert asked.options == StageOptions(verify=wanted)
     assert asked.takes_what_is_new is (wanted == "next")
 
