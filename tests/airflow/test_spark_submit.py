@@ -633,7 +633,7 @@ def test_an_earlier_stop_request_does_not_stop_a_stage_without_spark(
     from orchestration.dag_run import run_identity
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
     from orchestration.spark_submit.process_without_spark import EndOfProcess, ProcessWithoutSpark
-    from sluice.runs.exit_codes import STOPPED
+    from sluice.runs.followed_job import STOPPED
 
     connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": deploy_mode})
     given = context() | {"ti": SimpleNamespace(try_number=try_number)}

@@ -41,8 +41,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage
 from sluice.runs import quiet
-from sluice.runs.exit_codes import STOPPED
-from sluice.runs.followed_job import JobEnd, collect_ended_jobs, find_living_job
+from sluice.runs.followed_job import STOPPED, JobEnd, collect_ended_jobs, find_living_job
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.errors import UsageError
 from sluice.printable import escape_keeping_lines, escape_to_one_line, format_seconds
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
@@ -112,3 +113,16 @@ def _as_json_value(value: Any) -> Any:
 def _as_json_key(key: Any) -> str:
     text = _as_json_value(key)
     return text if isinstance(text, str) else json.dumps(text)
+
+
+def confirm_repair(what: str, question: str, yes: bool) -> None:
+    """Asks at the terminal, unless somebody gave --yes, and exits with 1 if the answer is no. Raises UsageError if there is no terminal.
+
+    what: what is done, as the error says it: "Repairing logs of 'gym'".
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{what} asks for confirmation, and there is no terminal. Give --yes.")
+    if not typer.confirm(question):
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Lets a job report through the lake when its driver runs on another host than the task that follows it.
+"""How a job ends, as its task is told: by an exit code, or through the lake when its driver runs on another host than that task.
 
 Each attempt of a task has one small JSON file below `_sluice/followed_jobs`. The driver rewrites it every few seconds while it
 works, and at its end with its exit code, its last line and its report. The follower uses only its own clock: a driver whose file
@@ -21,6 +21,10 @@ from sluice.locations import Location, find_last_write, locate
 from sluice.own_records import FOLLOWED_JOBS
 from sluice.pipeline_records import PipelineRecords
 
+SPARK_IS_NEEDED = 4
+"""How a process without Spark ends if the stage must be submitted. Nothing, or a part of it, is done then."""
+STOPPED = 5
+"""How it ends if somebody asked the run to stop: then no job is submitted either."""
 BEAT_SECONDS = 10.0
 """Seconds between two signs of life of a driver. On a store each is one PUT."""
 LOST_AFTER_SECONDS = 90.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,12 +17,15 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, find_stage_of_pipeline, is_demanded
 from sluice.printable import escape_keeping_lines
 from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
-from sluice.runs import due_requests, failures, name_registration, summary, vault_expiry
+from sluice.runs import due_requests, failures, summary, vault_expiry
 from sluice.runs.execution.stages import SCHEDULED, StageOptions
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.catalogs.registration import NameOutcome
     from sluice.lake.flow_report import FlowReport
     from sluice.lake.workspace import Workspace
 
@@ -107,7 +110,7 @@ def clean_up_after_stage(records: PipelineRecords, stage: Stage) -> dict[str, An
     """Does the work that follows a successful stage, whoever ran it. Returns additions to the stage's report."""
     if stage.moves_erasures:
         vault_expiry.forget_expired_identifiers(records)
-    named = name_registration.register_after_stage(records, stage)
+    named = register_after_stage(records, stage)
     return {"catalog": named} if named else {}
 
 
@@ -172,3 +175,46 @@ def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:
     if isinstance(error, SluiceError):
         return error
     return SluiceError(f"Flow '{flow}': {failures.describe_error_without_values(error)}")
+
+
+def register_after_stage(records: PipelineRecords, stage: Stage) -> list[str]:
+    """Registers what is new or changed, if a catalog is set and this is the stage for it. Returns lines for the report; none if nothing changed.
+
+    A failure is a line too, and the next run tries again.
+    """
+    if records.settings.catalog is None or not stage.registers_names:
+        return []
+    from sluice.catalogs.catalog import CatalogFailed
+    from sluice.catalogs.registration import register_pipeline
+
+    try:
+        outcomes = register_pipeline(load_pipeline_lake(records.settings, records.pipeline), _find_running_session())
+    except (CatalogFailed, SluiceError) as error:
+        return [f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing: {error}"]
+    except Exception as error:  # whatever it is, the run has done its work
+        return [
+            f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing ({type(error).__name__})"
+        ]
+    return _describe_outcomes(records, outcomes)
+
+
+def _describe_outcomes(records: PipelineRecords, outcomes: Iterable[NameOutcome]) -> list[str]:
+    """Returns a line for each way in which names were changed, and one for each name that was refused."""
+    from sluice.catalogs.registration import CHANGES
+
+    found = list(outcomes)
+    changed = [(state, [one.name for one in found if one.state == state]) for state in CHANGES]
+    lines = [f"catalog {records.settings.catalog}: {state} {', '.join(names)}" for state, names in changed if names]
+    refused = [one for one in found if one.state == "refused"]
+    return lines + [
+        f"catalog {records.settings.catalog}: {records.pipeline}.{one.name} was refused: {one.why}" for one in refused
+    ]
+
+
+def _find_running_session() -> SparkSession | None:
+    """Returns the Spark session of this process; None if it has none, so that none starts."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()

@@ -1,11 +1,11 @@
-"""Reads the ledgers without a JVM: what each run did, the state of each delivery, and the tables."""
+"""Appends to the run ledger, and reads the ledgers without a JVM: what each run did, the state of each delivery, and the tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Final, TypedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_columns import list_object_columns, make_record_schema
 from sluice.record_states import (
     DELIVERED,
+    DONE,
     FAILED,
     INGESTED,
     MISSED,
@@ -33,6 +34,9 @@ from sluice.record_states import (
     show_delivery_state,
 )
 from sluice.record_tables import append_record_rows
+
+if TYPE_CHECKING:
+    from sluice.runs.job import JobRequest
 
 Row = dict[str, Any]
 
@@ -96,6 +100,43 @@ def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Appends to the run ledger. Call it under the pipeline's lease."""
     stored = [{**row, **{name: json.dumps(row[name]) for name in RUN_OBJECTS if name in row}} for row in rows]
     append_record_rows(records.run_ledger, stored, RUNS)
+
+
+def append_report_rows(
+    records: PipelineRecords,
+    request: JobRequest,
+    report: dict[str, Any],
+    at: datetime,
+    failed: Mapping[str, str],
+    fingerprints: Mapping[tuple[str, str], str | None],
+) -> None:
+    """Appends a report to the run ledger, one row per flow.
+
+    at: when the run began. failed: by flow, which kind of error it ended with. fingerprints: those of declarations, by flow and layer.
+    """
+    of_stage: RunRow = {
+        "run": report["run"],
+        "pipeline": request.pipeline,
+        "stage": request.stage,
+        "mode": request.mode,
+        "airflow_run": request.airflow_run,
+        "started_at": at,
+        "ended_at": datetime.now(UTC),
+        STAGE_STEPS: report.get(STAGE_STEPS, {}),
+        STAGE_CPU: report.get(STAGE_CPU),
+    }
+    if request.interval:
+        of_stage |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
+    rows: list[Row] = []
+    for flow in report["flows"]:
+        ended: RunRow = {
+            "state": FAILED if flow["flow"] in failed else DONE,
+            "failure": failed.get(flow["flow"]),
+            "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
+        }
+        rows.append({**of_stage, **flow, **ended})
+    if rows:
+        append_run_rows(records, rows)
 
 
 def read_run_ledger(records: PipelineRecords) -> list[Row]:

@@ -16,7 +16,7 @@ from sluice.lake import log, pipeline_lake, spark_counters
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import list_stage_names
-from sluice.runs import failures, open_lineage, quiet, run_ledger, stage_recording, summary
+from sluice.runs import failures, open_lineage, quiet, run_ledger, summary
 from sluice.runs.execution import quiet_marking
 from sluice.runs.quiet import QuietMark
 from sluice.step_times import STARTING, StepTimes, collect_step_times, current_step_times
@@ -140,7 +140,7 @@ class StageRun:
         graph = self._workspace.graph
         code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph.datasets.values()}
         kinds = {flow: failures.name_failure(error) for flow, error in failed.items()}
-        stage_recording.append_report_rows(self._workspace.settings, self._request, report, self._began, kinds, code)
+        run_ledger.append_report_rows(self._workspace.records, self._request, report, self._began, kinds, code)
 
 
 def _is_failed_stage(graph: Graph, stage: str, error: BaseException) -> bool:

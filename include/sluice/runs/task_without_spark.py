@@ -20,8 +20,8 @@ from sluice.lake.flow_report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, find_stage_of_pipeline, list_stages_of_task
 from sluice.printable import library_texts_withheld
-from sluice.runs import job, quiet, script, stage_recording, summary
-from sluice.runs.exit_codes import SPARK_IS_NEEDED, STOPPED
+from sluice.runs import job, quiet, run_ledger, script, summary
+from sluice.runs.followed_job import SPARK_IS_NEEDED, STOPPED
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
 from sluice.runs.quiet import QuietMark
@@ -76,7 +76,7 @@ def _record_quiet_stage(
     report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
     report = job.add_request_standings(records, stage, {**report, "quiet_since": mark.run})
     code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
-    stage_recording.append_report_rows(records.settings, request, report, at, {}, code)
+    run_ledger.append_report_rows(records, request, report, at, {}, code)
     durable_files.flush_run_output(records.settings)
     return report
 

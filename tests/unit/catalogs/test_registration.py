@@ -26,7 +26,7 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.open_tables import CatalogOwnsCommits, open_checked_table
 from sluice.pipeline_stages import DELETIONS, GOLD, all_stages_of_pipeline
-from sluice.runs import name_registration
+from sluice.runs import job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -134,7 +134,7 @@ def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str
 def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
     """The graph that is loaded for a run."""
     graph = shop(day, month)
-    monkeypatch.setattr(name_registration, "load_pipeline_lake", lambda settings, _: PipelineLake(settings, graph))
+    monkeypatch.setattr(job, "load_pipeline_lake", lambda settings, _: PipelineLake(settings, graph))
     return graph
 
 
@@ -184,7 +184,7 @@ def test_a_catalog_that_leaves_in_the_middle_is_asked_nothing_more(
 ) -> None:
     """Each further question would wait for its time, or take the late answer to an earlier one for its own."""
     catalog.leaves_at = "day"
-    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS)
+    (line,) = job.register_after_stage(declared.records(lake), DELETIONS)
     assert "the next run registers what is missing: TTransportException" in line
     assert catalog.asked == ["day"]
 
@@ -197,10 +197,10 @@ def test_a_view_waits_for_a_run_with_spark_and_stays_without_it(lake: Settings, 
 
 def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings, catalog: MemoryCatalog, declared: Graph) -> None:
     records = declared.records(lake)
-    assert name_registration.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
-    assert name_registration.register_after_stage(records, DELETIONS) == []
+    assert job.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
+    assert job.register_after_stage(records, DELETIONS) == []
     catalog.held["day"] = HeldName("day", "file:///elsewhere", None, "theirs")
-    (refused,) = name_registration.register_after_stage(records, DELETIONS)
+    (refused,) = job.register_after_stage(records, DELETIONS)
     assert f"catalog {ADDRESS}: shop.day was refused" in refused
 
 
@@ -208,10 +208,10 @@ def test_a_catalog_that_is_away_fails_no_run_and_the_next_one_makes_up_for_it(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     records, catalog.away = declared.records(lake), True
-    (line,) = name_registration.register_after_stage(records, DELETIONS)
+    (line,) = job.register_after_stage(records, DELETIONS)
     assert "it cannot be used now; the next run registers what is missing: TTransportException" in line
     catalog.away = False
-    assert name_registration.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
+    assert job.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
 
 
 def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
@@ -221,7 +221,7 @@ def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
         raise ValueError("Anna")
 
     monkeypatch.setattr(catalog, "list_names", fail)
-    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS)
+    (line,) = job.register_after_stage(declared.records(lake), DELETIONS)
     assert "(ValueError)" in line and "Anna" not in line
 
 
@@ -229,8 +229,8 @@ def test_nobody_is_asked_without_a_catalog_or_after_another_stage(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     catalog.away = True
-    assert name_registration.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS) == []
-    assert name_registration.register_after_stage(declared.records(lake), GOLD) == []
+    assert job.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS) == []
+    assert job.register_after_stage(declared.records(lake), GOLD) == []
 
 
 def test_a_clone_registers_nothing() -> None:

@@ -20,7 +20,7 @@ from sluice.ingest.delivery_tables import DELIVERIES
 from sluice.lake.flow_report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import create_record_table
-from sluice.runs import job, run_ledger, stage_recording, summary
+from sluice.runs import job, run_ledger, summary
 from sluice.runs.execution import upkeep
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.keep_running.keeping import PipelineKeeper
@@ -45,7 +45,7 @@ def wards(settings: Settings) -> Workspace:
 def record_stage(wards: Workspace, stage: str, reports: list[FlowReport]) -> dict[str, str]:
     """Records the reports as a run does, and reads the decisions back."""
     report = summary.summarize_run("r1", "wards", stage, "increment", 0.1, reports)
-    stage_recording.append_report_rows(wards.settings, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
+    run_ledger.append_report_rows(wards.records, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
     return {row["flow"]: row["decision"] for row in run_ledger.read_run_ledger(wards.records) if row["stage"] == stage}
 
 

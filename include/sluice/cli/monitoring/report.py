@@ -13,27 +13,34 @@ from typing import Annotated, Any
 import typer
 from jinja2 import Environment, StrictUndefined
 
+from sluice.cli.monitoring.lineage import describe_column_lineage
 from sluice.cli.monitoring.report_charts import OTHER_COLOUR, draw_run_strips, draw_stage_bars
 from sluice.cli.monitoring.report_sections import SECTIONS, ReportFacts, describe_last_failure
-from sluice.cli.monitoring.report_tables import describe_nodes, describe_panels
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.name_lookup import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
+from sluice.delta_log import is_delta_table
 from sluice.durable_files import PRIVATE, write_text_durably
+from sluice.lake import commit_history, log
 from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
-from sluice.printable import count_noun, escape_to_one_line, format_size
+from sluice.printable import count_noun, escape_to_one_line, format_seconds, format_size
 from sluice.private_files import make_private_folder
 from sluice.record_states import FAILED
 from sluice.runs import run_ledger
 from sluice.runs.run_ledger import Row
 from sluice.runs.status import lineage_pictures
+from sluice.runs.status.column_lineage_record import read_column_lineage
 from sluice.runs.status.diagnosis import diagnose_run
+from sluice.runs.status.lineage_pictures import draw_column_lineage
 from sluice.runs.status.run_times import RunTimes, select_run_rows
+from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings
 
 _TEMPLATE = Path(__file__).parent / "report.html.j2"
 _MOST_RUNS = 40
+_VERSIONS = 5
+_LETTERS = 25
 _COLOURS = ("low", "middle", "high")
 """The colours of the layers, from the lowest layer up, as the page's style names them."""
 
@@ -157,3 +164,91 @@ def _list_problems(state: Mapping[str, Any]) -> list[str]:
     wrong = [one["source"] for one in state["accounts"] if not one["adds_up"]]
     found += [f"{source}: its records do not add up; sluice status says by how many" for source in wrong]
     return found
+
+
+def describe_nodes(
+    lake: PipelineLake,
+    picture: lineage_pictures.LineagePicture,
+    state: Mapping[str, Any],
+    rows: Sequence[Row],
+    colours: Mapping[str, str],
+    at: datetime,
+) -> list[dict[str, Any]]:
+    """The nodes with their tables' number of rows, age of the latest data, last run, and state."""
+    flows = {flow["table"]: flow for flow in state["flows"]}
+    late = {table["table"] for table in state["freshness"] if table["late"]}
+    last = {(row["flow"], row["stage"]): row for row in rows}
+    found = []
+    for node in picture.nodes.values():
+        flow, row = flows.get(node.name), last.get((node.name, node.layer))
+        waits = flow is not None and bool(flow["deliveries"] or flow["versions"])
+        failed = row is not None and row["state"] == FAILED
+        count = _describe_table_size(lake, node)
+        work = "failed" if failed else "waits" if waits else _describe_last_work(row)
+        found.append({
+            "name": node.name,
+            "x": node.x,
+            "y": node.y,
+            "colour": colours.get(node.layer, OTHER_COLOUR),
+            "shown": node.name if len(node.name) <= _LETTERS else f"{node.name[: _LETTERS - 1]}…",
+            "below": [f"{count}{', ' if work else ''}{work}", _describe_age(lake, node.name, at, node.name in late)],
+            "mood": "bad" if failed else "late" if waits or node.name in late else "",
+            "about": f"{node.name} ({node.kind}{', ' if node.layer else ''}{node.layer}): {count}. {(row or {}).get('recomputed') or ''}",
+        })
+    return found
+
+
+def describe_panels(lake: PipelineLake, picture: lineage_pictures.LineagePicture) -> list[dict[str, Any]]:
+    """What a click on each table shows: what it reads and what reads it, its columns with where these come from, its last versions."""
+    known = read_column_lineage(lake.records)
+    found = []
+    for node in picture.nodes.values():
+        traced = known.get(node.name)
+        columns = describe_column_lineage(known, traced, traced.columns) if traced else {"columns": [], "rows_by": []}
+        found.append({
+            **columns,
+            "table": node.name,
+            "kind": f"{node.kind}{', ' if node.layer else ''}{node.layer}",
+            "reads": [start for start, end in picture.edges if end == node.name],
+            "read_by": [end for start, end in picture.edges if start == node.name],
+            "picture": draw_column_lineage(known, traced) if traced else None,
+            "versions": _list_last_versions(lake, node.name),
+        })
+    return found
+
+
+def _list_last_versions(lake: PipelineLake, name: str) -> list[dict[str, Any]]:
+    if name not in lake.graph.stored or not is_delta_table(path := lake.path(name)):
+        return []
+    names = ("version", "operation", "writer")
+    return [
+        {**{name: commit[name] for name in names}, "at": format_instant(commit["at"])}
+        for commit in commit_history.read_commit_history(path, _VERSIONS)
+    ]
+
+
+def _describe_table_size(lake: PipelineLake, node: lineage_pictures.LineageNode) -> str:
+    if node.name not in lake.graph.stored:
+        return "computed when read"
+    if (table := lake.graph.table_of(node.name)) != node.name:
+        return f"into {table}"
+    state = log.read_table_state(lake.path(node.name))
+    return "no table yet" if state is None else "rows not known" if state.rows is None else count_noun(state.rows, "row")
+
+
+def _describe_age(lake: PipelineLake, name: str, at: datetime, late: bool) -> str:
+    """The age of a table's latest data, and whether it is more than the target."""
+    if name not in lake.graph.stored or lake.graph.table_of(name) != name:
+        return ""
+    changed = commit_history.find_last_data_change(lake.path(name))
+    if changed is None:
+        return ""
+    return f"data {format_seconds((at - changed).total_seconds())} old{', late' if late else ''}"
+
+
+def _describe_last_work(row: Row | None) -> str:
+    """The changes of the last run to a table, in a few characters."""
+    if row is None or not row["seconds"]:
+        return ""
+    moved = [f"{sign}{row[name]:,}" for sign, name in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if row[name]]
+    return " ".join(moved) or (f"+{row['rows_out']:,}" if row["rows_out"] else NOTHING_NEW)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.name_lookup import select_pipelines, split_table_name
-from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
-from sluice.cli.repair.confirming import confirm_repair
+from sluice.cli.printing import AsJson, confirm_repair, escaping_console, format_duration, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.name_lookup import split_table_name
-from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
-from sluice.cli.repair.confirming import confirm_repair
+from sluice.cli.printing import AsJson, LeaseWait, PipelineName, confirm_repair, escaping_console, print_json
 from sluice.errors import SluiceError
 from sluice.lake.pipeline_lake import load_pipeline_lake
 from sluice.own_records import SET_ASIDE, name_own_record
