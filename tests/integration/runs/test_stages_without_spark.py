@@ -20,7 +20,7 @@ from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import locate
 from sluice.own_records import LINEAGE_EVENTS
 from sluice.pipeline_stages import DELETIONS, OPTIMIZE, VACUUM, list_stage_names
-from sluice.runs import quiet, run_ledger, stage_run, task_without_spark, without_spark
+from sluice.runs import quiet, run_ledger, stage_run, task_without_spark
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -52,7 +52,7 @@ def shop(settings: Settings, spark: SparkSession, source: Source = sales) -> Lak
 def lake(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     made = shop(settings, spark)
     monkeypatch.setattr(task_without_spark, "load_declaration_graph", lambda settings, pipeline: made.graph)
-    monkeypatch.setattr(without_spark, "load_pipeline_lake", lambda settings, pipeline: made.lake)
+    monkeypatch.setattr(task_without_spark, "load_pipeline_lake", lambda settings, pipeline: made.lake)
     made.land("sales/1.csv", "id,at\n1,2026-01-01 00:00:00\n")
     return made
 
