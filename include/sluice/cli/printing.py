@@ -1,4 +1,4 @@
-"""What commands share: common arguments, and rows printed as a table for people or as one JSON object for programs."""
+"""What commands share: common arguments, a question before a repair, and rows printed as a table for people or as one JSON object for programs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.lake.flow_report import FlowReport, FlowsFailed, read_bare_reason
+from sluice.lake.flow_report import FlowReport, FlowsFailed, TableTurns, read_bare_reason
 from sluice.lake.pipeline_lake import PipelineLake
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, find_stage_of_pipeline, list_stage_names, stages_after_layers
@@ -187,23 +187,17 @@ class PipelineKeeper:
         if self.is_to_stop():
             raise StopRequested("stopped on request, between two stages")
         record = find_stage_of_pipeline(self._workspace.graph.pipeline, stage)
-        errors: dict[str, BaseException] = {}
-        found: list[FlowReport] = []
+        turns = TableTurns()
 
         def work() -> list[FlowReport]:
-            try:
-                found.extend(run_pipeline_stage(self._workspace, stage, StageOptions(due=due)))
-            except FlowsFailed as failed:
-                found.extend(failed.reports)
-                errors.update(failed.errors)
-                raise FlowsFailed(self.select_recorded(stage, found, errors), errors) from None
-            return self.select_recorded(stage, found)
+            turns.take_flows(lambda: run_pipeline_stage(self._workspace, stage, StageOptions(due=due)))
+            return TableTurns(self.select_recorded(stage, turns.reports, turns.errors), turns.errors).end_turns()
 
         try:
             report = stage_run.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             report |= job.clean_up_after_stage(self._workspace.records, record)
             if not record.always_recorded:
-                did = {one.flow for one in found if _has_done_something(one)}
+                did = {one.flow for one in turns.reports if _has_done_something(one)}
                 report["flows"] = [flow for flow in report["flows"] if flow["flow"] in did]
             self._reports += [report] if report["flows"] or "catalog" in report else []
         except FlowsFailed as failed:
@@ -213,8 +207,8 @@ class PipelineKeeper:
         except StopRequested:
             raise
         except Exception as error:
-            errors[stage] = error
-        self._note(stage, found, errors)
+            turns.errors[stage] = error
+        self._note(stage, turns.reports, turns.errors)
 
     def select_recorded(self, stage: str, found: Sequence[FlowReport], failed: Collection[str] = ()) -> list[FlowReport]:
         """Returns the reports that are worth a row in the run ledger: of flows that did something or failed, and of new decisions.
