@@ -322,14 +322,14 @@ def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records
 @pytest.fixture
 def upkeep(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
     """Makes the operator of a stage whose process without Spark is a script of the shell."""
-    from orchestration.spark_submit import process_without_spark
+    from orchestration.spark_submit import stage_job
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     def make(script: str) -> Any:
         program = tmp_path / "python"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(process_without_spark, "sys", SimpleNamespace(executable=str(program)))
+        monkeypatch.setattr(stage_job, "sys", SimpleNamespace(executable=str(program)))
         return SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage=OPTIMIZE)
 
     return make
@@ -632,7 +632,7 @@ def test_an_earlier_stop_request_does_not_stop_a_stage_without_spark(
 
     from orchestration.dag_run import run_identity
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
-    from orchestration.spark_submit.process_without_spark import EndOfProcess, ProcessWithoutSpark
+    from orchestration.spark_submit.stage_job import EndOfProcess, ProcessWithoutSpark
     from sluice.runs.followed_job import STOPPED
 
     connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": deploy_mode})

@@ -33,8 +33,7 @@ from orchestration.spark_submit.hook import choose_driver_manager_by_connection,
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.job_secrets import give_secrets_to_job
 from orchestration.spark_submit.parent_runs import find_parent_runs
-from orchestration.spark_submit.process_without_spark import ProcessWithoutSpark
-from orchestration.spark_submit.stage_job import StageJob
+from orchestration.spark_submit.stage_job import ProcessWithoutSpark, StageJob
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
 from sluice.errors import SluiceError, UsageError
