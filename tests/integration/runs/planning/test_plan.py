@@ -105,7 +105,7 @@ def test_whoever_removes_files_needs_the_lease(
 ) -> None:
     """Each way to VACUUM, before its first commit."""
     monkeypatch.setattr(Settings, "current", lambda: settings)
-    monkeypatch.setattr(searched_tables, "has_unseen_request_rows", lambda settings, graph: True)
+    monkeypatch.setattr(searched_tables, "has_unseen_request_rows", lambda lake: True)
     remove: Callable[[], object] = {
         "stage": lambda: run_recorded_stage(settings, JobRequest("gym", "vacuum")),
         "command": lambda: vacuum("gym"),
