@@ -107,7 +107,15 @@ def sound(found: dict[Key, list[Interval]], states_now: dict[Key, Values] | None
         assert {key: of_key[-1][0] for key, of_key in found.items() if of_key[-1][2] is None} == states_now
 
 
-@pytest.mark.parametrize(("truncates", "ignoring"), [(None, False), (None, True), ((2,), False), ((2,), True)])
+@pytest.mark.parametrize(
+    ("truncates", "ignoring"),
+    [
+        (None, False),
+        pytest.param(None, True, marks=pytest.mark.thorough),
+        pytest.param((2,), False, marks=pytest.mark.thorough),
+        ((2,), True),
+    ],
+)
 def test_every_small_feed_comes_to_what_the_model_says(
     spark: SparkSession, truncates: tuple[int, ...] | None, ignoring: bool
 ) -> None:

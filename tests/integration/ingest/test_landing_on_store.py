@@ -183,6 +183,7 @@ def _interrupt(*given: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delivery(
     shop: Shop, killed: bool, monkeypatch: pytest.MonkeyPatch

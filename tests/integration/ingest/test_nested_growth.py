@@ -48,6 +48,7 @@ def all_ingested(lake: Lakehouse) -> bool:
     return all(row["state"] == INGESTED and not row["rescued"] for row in lake.outcomes() if row["event"] == "delivered")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("files", [1, 2])
 def test_a_field_within_an_array_is_added_and_a_refresh_keeps_the_rows_whose_file_is_gone(
     shop: Callable[..., Lakehouse], files: int

@@ -196,6 +196,7 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
     assert log_files.read_cluster_columns(clone.workspace().path("sale")) == clustered
 
 
+@pytest.mark.thorough
 def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:
     rows, before = lake.rows("sale"), lake.versions()
     said = declaring(
@@ -401,6 +402,7 @@ def marked(half_marked: Path, tmp_path: Path) -> str:
     return str(shutil.copytree(half_marked, tmp_path / "marked"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("zorder", ORDERS, ids=["any order", "order"])
 def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
     marked: str, spark: SparkSession, zorder: tuple[str, ...]

@@ -139,6 +139,7 @@ def place_total(shape: DataFrame) -> DataFrame:
     return shape.groupBy("place").agg({"price": "sum", "id": "count"}).toDF("place", "price", "shapes")
 
 
+@pytest.mark.thorough
 def test_every_engine_reads_every_kind_of_value_in_columns_that_grew(
     settings: Settings, spark: SparkSession, engines: Mapping[str, readers.Reader]
 ) -> None:

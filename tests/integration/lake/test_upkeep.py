@@ -188,6 +188,7 @@ def overlapping(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -
     return lake
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("through", ["delta-rs", "Spark"])
 def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bought_is_said(
     overlapping: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
@@ -292,6 +293,7 @@ def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lak
     assert lake.rows("by_city") == [("c's", 1.0), ("a", 7.5), ("b", 1.0)]
 
 
+@pytest.mark.thorough
 def test_the_files_of_records_become_one_and_go_when_no_flow_has_yet_to_read_them(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

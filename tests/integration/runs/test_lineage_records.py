@@ -138,6 +138,7 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
         assert all(file.stat().st_mode & 0o077 == 0 for file in (record, folder / "events.jsonl"))
 
 
+@pytest.mark.thorough
 def test_what_is_known_is_not_looked_for_again(shop: Lakehouse) -> None:
     record = locate(shop.records.bookkeeping("column_lineage.json"))
     before = (read_file_state(record), record.read_text())

@@ -111,7 +111,7 @@ def all_at_once() -> dict[str, Any]:
         "at once",
         pytest.param("in three runs", marks=pytest.mark.slow),
         pytest.param("a file a batch", marks=pytest.mark.slow),
-        "by workers",
+        pytest.param("by workers", marks=pytest.mark.thorough),
         "here, on the disk",
     ],
 )

@@ -102,7 +102,9 @@ def test_the_first_load_is_one_append_and_later_ones_are_merged(first_load: Firs
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("module", ["sluice.flows.silver.fold", "sluice.flows.gold.view_batch"])
+@pytest.mark.parametrize(
+    "module", ["sluice.flows.silver.fold", pytest.param("sluice.flows.gold.view_batch", marks=pytest.mark.thorough)]
+)
 @pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "after"])
 def test_a_crash_at_the_append_loses_and_doubles_nothing(
     first_load: FirstLoad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, after: bool

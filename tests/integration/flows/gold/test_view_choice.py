@@ -118,6 +118,7 @@ def test_a_small_view_is_recomputed_in_full_and_only_its_differences_are_written
     assert lake.files("by_region") == before and lake.right()
 
 
+@pytest.mark.thorough
 def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_rest(
     settings: Settings, spark: SparkSession
 ) -> None:

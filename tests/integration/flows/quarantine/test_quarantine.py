@@ -273,6 +273,7 @@ def test_json_lines_fit_some_at_a_time_when_the_schema_is_no_hindrance_and_too_m
     assert aside(lake) == [(2, 0, "y")]
 
 
+@pytest.mark.thorough
 def test_rows_of_silver_are_folded_again_when_its_rule_is_milder(begun: Shop) -> None:
     milder = table(reads="orders", keys="id")(expect_or_quarantine("known", "id IS NOT NULL")(_renamed(order)))
     lake = begun(MISQUOTED, milder)

@@ -144,7 +144,7 @@ def lake_content_winner(lake: Lakehouse) -> str:
     return str(max(row[1:] for row in changes if row[0] == 2)[2])
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_crash_between_log_and_target_is_healed_by_the_targets_stream(
     lake: Lakehouse, started: list[str], monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:

@@ -121,7 +121,10 @@ def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
     return lake
 
 
-@pytest.mark.parametrize(("function", "after"), [("record_read_columns", False), ("merge_fold_operations", True)])
+@pytest.mark.parametrize(
+    ("function", "after"),
+    [("record_read_columns", False), pytest.param("merge_fold_operations", True, marks=pytest.mark.thorough)],
+)
 def test_it_is_planned_and_outlasts_a_crash(
     first: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: bool
 ) -> None:

@@ -183,6 +183,7 @@ def test_each_output_once_the_rows_that_came_late_kept(settings: Settings, spark
     assert reports["tumbling"].state_rows > 0 and reports["tumbling"].state_bytes > 0
 
 
+@pytest.mark.thorough
 def test_late_rows_expire_by_the_declared_time_after_the_run_that_found_them(settings: Settings, spark: SparkSession) -> None:
     keeping = replace(PIPELINE, keep_late="90 days")
     lake = Ward(settings, spark, build_declaration_graph(keeping, [PULSES, pulse, tumbling]))
@@ -234,6 +235,7 @@ def test_f3_a_watermark_of_seconds_loses_no_backfilled_row(settings: Settings, s
     assert lake.minutes("hasty_late", "at", "_input", "_watermark") == [(at, "pulse", 299.5) for at in (1, 2, 3)]
 
 
+@pytest.mark.thorough
 def test_a_stream_that_is_quiet_is_closed_once(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     @windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"), closes_when_idle="1 hour")
     def closing(pulse: DataFrame) -> DataFrame:

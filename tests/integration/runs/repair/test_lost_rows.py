@@ -88,7 +88,7 @@ def outcome(lake: Lakehouse) -> tuple[Any, ...]:
     return row["state"], row["read"], row["rows"], row["quarantined"]
 
 
-@pytest.mark.parametrize("lost", ["the delivery", "the readmission"])
+@pytest.mark.parametrize("lost", ["the delivery", pytest.param("the readmission", marks=pytest.mark.thorough)])
 def test_a_delivery_of_which_bronze_lost_only_some_rows_is_read_again_whole(lake: Lakehouse, lost: str) -> None:
     readmit(lake)
     lake.run()

@@ -173,6 +173,7 @@ def test_a_delivery_that_was_refused_as_a_whole_is_taken_when_its_source_is_decl
     assert lake.rows("sales_quarantine") == []
 
 
+@pytest.mark.thorough
 def test_a_replay_takes_no_more_bytes_at_a_time_than_an_increment(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     from sluice.ingest.deliveries import discovery
 
