@@ -68,9 +68,9 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
-    from orchestration.dag_run import RunRequest
+    from orchestration.dag_run import RunRequest, run_identity_arguments
 
-    words = RunRequest.of(given).as_job_arguments("gym")
+    words = [*RunRequest.of(given).as_job_arguments("gym"), *run_identity_arguments(given)]
     assert all(isinstance(word, str) for word in words)
     return dict(zip(words[::2], words[1::2], strict=True))
 
