@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).parents[2]
 NAMES = {root.name for root in ROOT_FOLDERS}
 LISTED_WITH_REASON = {
     "include/demonstrations/tour.py": "a tour empties what tours leave: they land and run, but release nothing and erase nobody",
-    "include/sluice/lake/pipeline_lake.py": "a table moves between the lake and the restricted tables, whichever roots there are",
+    "include/sluice/lake/restricted_tables.py": "a table moves between the lake and the restricted tables, whichever roots there are",
 }
 """The files that name some root folders one by one, and why no property selects them."""
 OTHER_LOCATIONS = {"root", "secrets_given"}
