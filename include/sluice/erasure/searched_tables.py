@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from sluice.durable_files import KeptFileDamaged, load_kept_json, write_json_durably
-from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
     from sluice.declare.erasure.identifiers import ErasureRequests
+    from sluice.lake.pipeline_lake import PipelineLake
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,7 @@ def test_without_a_lake_all_is_calm(call: Call, command: tuple[str, ...]) -> Non
 NEEDS_NO_SPARK = {
     ("--help",): 0,
     ("status",): 0,
+    ("report", "gym", "--to", "-"): 0,
     ("plan", "gym"): 0,
     ("checkpoint", "show"): 0,
     ("ledger", "gym"): 0,

@@ -113,8 +113,11 @@ def test_each_action_is_listed_under_its_name_and_nothing_that_is_printed_shows_
     assert HASH not in repr(made(RECEIVED, RECEIVED))
 
 
-def test_it_is_loaded_without_the_vault_the_declarations_and_spark() -> None:
-    loads = "import sys, sluice.erasure.request_record; print(*sys.modules)"
+@pytest.mark.parametrize(
+    "module", ["sluice.erasure.request_record", "sluice.runs.due_requests", "sluice.runs.quiet", "orchestration.erasure.ids"]
+)
+def test_what_each_process_of_airflow_loads_has_neither_the_vault_nor_declarations_nor_spark(module: str) -> None:
+    loads = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout.split()
-    assert "sluice.erasure.request_record" in loaded
+    assert module in loaded
     assert not {"sluice.erasure.vault", "sluice.declare", "pyspark"} & set(loaded)

@@ -16,7 +16,7 @@ from typing import Any
 from residue import opening
 from sluice import __version__
 from sluice.erasure import canary, request_events, request_record, requests, vault
-from sluice.erasure.proof import checking, search_scope, signatures, stamps
+from sluice.erasure.proof import checking, search_scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import (
     Certificate,
     format_certificate_note,
@@ -25,7 +25,8 @@ from sluice.erasure.proof.chain import (
     read_latest_certificate,
     write_certificate,
 )
-from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, SearchEvidence, find_worst_verdict
+from sluice.erasure.proof.sought import SearchEvidence
+from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
@@ -200,7 +201,7 @@ class ErasureEvidence:
 def _gather_evidence(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
     """Raises as `search_for_people` does."""
     return ErasureEvidence(
-        search=stamps.search_for_people(lake, asked),
+        search=sought.search_for_people(lake, asked),
         witnessed=canary.scan_fresh_canary(lake.records),
         acknowledged=search_scope.find_acknowledged_paths(lake),
         tables={name: log.latest_table_version(path) for name, path in sorted(search_scope.find_searched_tables(lake).items())},

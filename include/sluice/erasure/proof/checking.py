@@ -10,7 +10,7 @@ import residue
 from residue import ScanResult
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import request_record
-from sluice.erasure.proof import chain, signatures, stamps
+from sluice.erasure.proof import chain, signatures, sought, stamps
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
 from sluice.errors import SluiceError
@@ -89,7 +89,7 @@ def read_verified_certificate(records: PipelineRecords, request: str) -> Certifi
 def _compare_with_rescan(lake: PipelineLake, record: dict[str, Any], report: Report) -> None:
     """Scans again, and adds to the report what has changed."""
     request = request_record.read_erasure_request(lake.records, record["request"])
-    found = stamps.search_for_people(lake, [request])
+    found = sought.search_for_people(lake, [request])
     now = stamps.build_stamps(request, found, {"verdict": stamps.PASS})
     report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
     report["differs"] = _describe_differences(record, now, found.result)

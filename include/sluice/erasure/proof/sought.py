@@ -20,7 +20,8 @@ from sluice.declare.assembly.graph import PSEUDONYM
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.proof import search_scope
+from sluice.erasure.proof import search_scope, stamps
+from sluice.erasure.proof.search_scope import UndeclaredPath
 from sluice.erasure.request_record import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
@@ -50,6 +51,42 @@ class SoughtNeedles:
     person: list[Needle]
     control: list[Needle]
     shared: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SearchEvidence:
+    """What a search found of the people of requests, and of their canaries.
+
+    rows: what queries return. result: that of the scan. shared: see `SoughtNeedles`. undeclared: the paths below the roots that no
+    declaration accounts for; erasures do not reach them, and nobody knows how they name people. hash_path: makes what a record says in
+    place of a path.
+    """
+
+    rows: ScanResult
+    result: ScanResult
+    shared: Mapping[str, int]
+    undeclared: Sequence[UndeclaredPath]
+    hash_path: Callable[[str], str]
+
+    def about_request(self, request: ErasureRequest) -> SearchEvidence:
+        """The part of the evidence about one request and its canary."""
+        rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
+        return replace(self, rows=rows, result=result)
+
+
+def search_for_people(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> SearchEvidence:
+    """Scans, and queries the tables, for the people of these requests at once.
+
+    Raises UsageError if the vault no longer has the identifiers of one, and SluiceError if the lake is not on this machine.
+    """
+    wanted = collect_sought_needles(lake, asked)
+    return SearchEvidence(
+        rows=query_sought_rows(lake, wanted),
+        result=scan_all_roots(lake, wanted),
+        shared=wanted.shared,
+        undeclared=search_scope.find_undeclared_paths(lake),
+        hash_path=stamps.make_path_hasher(lake.records),
+    )
 
 
 def collect_sought_needles(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> SoughtNeedles:

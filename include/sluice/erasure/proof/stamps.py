@@ -1,4 +1,4 @@
-"""Searches for people, and says what was found in the two stamps of a certificate, without personal data.
+"""Says what a search for people found in the two stamps of a certificate, without personal data.
 
 The logical stamp: no query returns the person. The physical one: no byte holds anything of the person.
 """
@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from residue import Hit, ScanResult, needles
-from sluice.erasure.proof import search_scope, sought
-from sluice.erasure.proof.search_scope import UndeclaredPath
 from sluice.erasure.request_record import ErasureRequest
-from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
+
+if TYPE_CHECKING:  # searching loads Spark, and what only reads certificates does not
+    from sluice.erasure.proof.sought import SearchEvidence
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS: Verdict = "PASS"
@@ -28,42 +27,6 @@ DUE = "DUE"
 """The stamp while there are bytes that may not be removed yet."""
 MOST_NAMED = 200
 """The most hits and unreadable files that a record names; it counts all of them."""
-
-
-@dataclass(frozen=True)
-class SearchEvidence:
-    """What a search found of the people of requests, and of their canaries.
-
-    rows: what queries return. result: that of the scan. shared: see `SoughtNeedles`. undeclared: the paths below the roots that no
-    declaration accounts for; erasures do not reach them, and nobody knows how they name people. hash_path: makes what a record says in
-    place of a path.
-    """
-
-    rows: ScanResult
-    result: ScanResult
-    shared: Mapping[str, int]
-    undeclared: Sequence[UndeclaredPath]
-    hash_path: Callable[[str], str]
-
-    def about_request(self, request: ErasureRequest) -> SearchEvidence:
-        """The part of the evidence about one request and its canary."""
-        rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
-        return replace(self, rows=rows, result=result)
-
-
-def search_for_people(lake: PipelineLake, asked: Sequence[ErasureRequest]) -> SearchEvidence:
-    """Scans, and queries the tables, for the people of these requests at once.
-
-    Raises UsageError if the vault no longer has the identifiers of one, and SluiceError if the lake is not on this machine.
-    """
-    wanted = sought.collect_sought_needles(lake, asked)
-    return SearchEvidence(
-        rows=sought.query_sought_rows(lake, wanted),
-        result=sought.scan_all_roots(lake, wanted),
-        shared=wanted.shared,
-        undeclared=search_scope.find_undeclared_paths(lake),
-        hash_path=make_path_hasher(lake.records),
-    )
 
 
 def build_stamps(request: ErasureRequest, found: SearchEvidence, control: dict[str, Any]) -> dict[str, Any]:
