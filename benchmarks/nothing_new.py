@@ -18,6 +18,7 @@ from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.pipeline_records import PipelineRecords
 from sluice.root_folders import build_root_variables
 from sluice.runs import quiet, run_ledger
@@ -31,7 +32,7 @@ GOAL = 0.25
 def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | None], set[tuple[str, str, str]]]:
     """The version of every table, and what the run ledger says of the layers' flows in the latest run."""
     graph = load_declaration_graph(settings, pipeline)
-    versions = {one.name: log.latest_table_version(graph.location(settings, one.name)) for one in graph}
+    versions = {one.name: log.latest_table_version(PipelineLake(settings, graph).path(one.name)) for one in graph}
     rows = run_ledger.read_run_ledger(PipelineRecords(settings, pipeline))
     latest = [row for row in rows if row["run"] == rows[-1]["run"] and row["stage"] in graph.pipeline.layer_names]
     return versions, {(row["stage"], row["flow"], row["state"]) for row in latest}

@@ -136,7 +136,7 @@ def make_gym(folder: Path) -> Settings:
     graph = load_declaration_graph(settings, "gym")
     rows = {"device_id": [1, 2], "date": [date(2026, 1, 1), None], "average": [71.5, None], "at": [datetime.now(UTC), None]}
     for name in graph.pipeline.publishes:
-        write_deltalake(graph.location(settings, name), pa.table(rows), description=graph[name].comment)
+        write_deltalake(PipelineLake(settings, graph).path(name), pa.table(rows), description=graph[name].comment)
     return settings
 
 
@@ -210,7 +210,7 @@ def shop(*declared: Any) -> Graph:
 
 
 def make_table(settings: Settings, graph: Graph, table: str, /, **columns: list[Any]) -> None:
-    write_deltalake(graph.location(settings, table), pa.table(columns), mode="overwrite", schema_mode="overwrite")
+    write_deltalake(PipelineLake(settings, graph).path(table), pa.table(columns), mode="overwrite", schema_mode="overwrite")
 
 
 def test_views_and_awkward_columns_read_the_same_by_name(
@@ -270,4 +270,4 @@ def test_what_changes_is_renewed_and_what_goes_is_taken_away_but_never_what_othe
     gone = {one.name: one.state for one in register_pipeline(PipelineLake(settings, shop(month)))}
     assert gone == {"day": "removed", "month": "refused"}
     assert set(catalog.list_names("shop")) == {"month", "by_hand"}
-    assert (Path(graph.location(settings, "day")) / "_delta_log").is_dir(), "a name goes, the table stays"
+    assert (Path(PipelineLake(settings, graph).path("day")) / "_delta_log").is_dir(), "a name goes, the table stays"

@@ -83,7 +83,7 @@ def _locate_change_logs(records: PipelineRecords) -> dict[str, str]:
         graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
         return {}
-    return {name: graph.location(records.settings, name) for name, table in graph.tables.items() if table.serves}
+    return {name: PipelineLake(records.settings, graph).path(name) for name, table in graph.tables.items() if table.serves}
 
 
 def _list_declared_tables(records: PipelineRecords) -> set[str]:

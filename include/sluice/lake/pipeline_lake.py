@@ -57,7 +57,7 @@ class PipelineLake:
     @cached_property
     def records(self) -> PipelineRecords:
         """The locations of everything that is recorded of the pipeline."""
-        return self.graph.records(self.settings)
+        return PipelineRecords(self.settings, self.graph.pipeline.name)
 
     @property
     def landing(self) -> Location:
@@ -65,16 +65,22 @@ class PipelineLake:
         return self.records.landing
 
     def path(self, name: str) -> str:
-        """As the declaration says."""
-        return self.graph.location(self.settings, name)
+        """The path of a declaration's table: in its layer, below the restricted root, or among the pipeline's own records."""
+        declared = self.graph[name]
+        if declared.record_path is not None:
+            return self.records.bookkeeping(declared.record_path, restricted=declared.restricted)
+        layer, table = self.graph.layer(declared), self.graph.table_of(name)
+        return self.records.table_path(layer, table, restricted=declared.restricted)
 
     def quarantine(self, name: str) -> str:
         """As the records say; of a restricted table below the restricted root, too."""
         return self.records.quarantine(name, restricted=self.graph[name].restricted)
 
     def late(self, name: str) -> str:
-        """Returns where the rows lie that came too late for a stream."""
-        return self.graph.location_of_late(self.settings, name)
+        """The path of a stream's late table: beside its own; restricted if that table or one of its inputs is."""
+        stream = self.graph.streams[name]
+        restricted = any(self.graph[one].restricted for one in (name, *stream.reads))
+        return self.records.table_path(self.graph.layer(stream), stream.late, restricted=restricted)
 
     def checkpoints(self, flow: str) -> str:
         """As the records say."""

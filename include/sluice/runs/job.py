@@ -84,7 +84,7 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
         lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.options),
         towards_quiet=request.takes_what_is_new,
     )
-    return add_request_standings(lake.graph.records(settings), stage, report)
+    return add_request_standings(lake.records, stage, report)
 
 
 def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -122,7 +122,7 @@ def shop(*declared: Any) -> Graph:
 
 
 def make_table(settings: Settings, table: str, **columns: list[int]) -> None:
-    where = shop(day, month).location(settings, table)
+    where = PipelineLake(settings, shop(day, month)).path(table)
     write_deltalake(where, pa.table(columns), mode="overwrite", schema_mode="overwrite")
 
 
@@ -145,7 +145,7 @@ def test_names_come_change_and_go_with_their_tables(lake: Settings, catalog: Mem
     make_table(lake, "day", id=[1], total=[2])
     assert states(lake, day, month) == {"day": "renewed", "month": "up to date"}
     assert states(lake, month) == {"day": "removed", "month": "up to date"}
-    assert Path(shop(day).location(lake, "day"), "_delta_log").is_dir()
+    assert Path(PipelineLake(lake, shop(day)).path("day"), "_delta_log").is_dir()
 
 
 def test_a_name_that_somebody_dropped_comes_back(lake: Settings, catalog: MemoryCatalog) -> None:
@@ -184,7 +184,7 @@ def test_a_catalog_that_leaves_in_the_middle_is_asked_nothing_more(
 ) -> None:
     """Each further question would wait for its time, or take the late answer to an earlier one for its own."""
     catalog.leaves_at = "day"
-    (line,) = job.register_after_stage(declared.records(lake), DELETIONS)
+    (line,) = job.register_after_stage(PipelineLake(lake, declared).records, DELETIONS)
     assert "the next run registers what is missing: TTransportException" in line
     assert catalog.asked == ["day"]
 
@@ -196,7 +196,7 @@ def test_a_view_waits_for_a_run_with_spark_and_stays_without_it(lake: Settings, 
 
 
 def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings, catalog: MemoryCatalog, declared: Graph) -> None:
-    records = declared.records(lake)
+    records = PipelineLake(lake, declared).records
     assert job.register_after_stage(records, DELETIONS) == [f"catalog {ADDRESS}: registered day, month"]
     assert job.register_after_stage(records, DELETIONS) == []
     catalog.held["day"] = HeldName("day", "file:///elsewhere", None, "theirs")
@@ -207,7 +207,7 @@ def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings,
 def test_a_catalog_that_is_away_fails_no_run_and_the_next_one_makes_up_for_it(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
-    records, catalog.away = declared.records(lake), True
+    records, catalog.away = PipelineLake(lake, declared).records, True
     (line,) = job.register_after_stage(records, DELETIONS)
     assert "it cannot be used now; the next run registers what is missing: TTransportException" in line
     catalog.away = False
@@ -221,7 +221,7 @@ def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
         raise ValueError("Anna")
 
     monkeypatch.setattr(catalog, "list_names", fail)
-    (line,) = job.register_after_stage(declared.records(lake), DELETIONS)
+    (line,) = job.register_after_stage(PipelineLake(lake, declared).records, DELETIONS)
     assert "(ValueError)" in line and "Anna" not in line
 
 
@@ -229,8 +229,8 @@ def test_nobody_is_asked_without_a_catalog_or_after_another_stage(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     catalog.away = True
-    assert job.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS) == []
-    assert job.register_after_stage(declared.records(lake), GOLD) == []
+    assert job.register_after_stage(PipelineLake(replace(lake, catalog=None), declared).records, DELETIONS) == []
+    assert job.register_after_stage(PipelineLake(lake, declared).records, GOLD) == []
 
 
 def test_a_clone_registers_nothing() -> None:
@@ -292,14 +292,16 @@ def hotel(settings: Settings, *publishes: str) -> Graph:
     graph = build_declaration_graph(pipeline, everything)
     booking = pa.table({"id": [1], "guest": ["ada lovelace"], "_delivery": pa.array([1], pa.int64())})
     for name in ("bookings_raw", "bookings", "guests"):
-        write_deltalake(graph.location(settings, name), booking, mode="overwrite")
+        write_deltalake(PipelineLake(settings, graph).path(name), booking, mode="overwrite")
     fields = [
         Field("night", "date", metadata={"comment": "The evening's date."}),
         Field("rooms", "long"),
         Field("prices", StructType([Field("least", PrimitiveType("decimal(10,2)"))])),
         Field("_delivery", "long"),
     ]
-    DeltaTable.create(graph.location(settings, "nights"), Schema(fields), mode="overwrite", description="Taken rooms by night.")
+    DeltaTable.create(
+        PipelineLake(settings, graph).path("nights"), Schema(fields), mode="overwrite", description="Taken rooms by night."
+    )
     return graph
 
 
@@ -309,7 +311,7 @@ def test_a_table_without_personal_columns_has_a_name(settings: Settings) -> None
     assert set(plan.tables) == {"nights"}
     named = plan.tables["nights"]
     assert (named.pipeline, named.comment, named.query) == ("hotel", "Taken rooms by night.", None)
-    assert named.location == Path(graph.location(settings, "nights")).as_uri()
+    assert named.location == Path(PipelineLake(settings, graph).path("nights")).as_uri()
     assert [(column.name, column.comment) for column in named.columns][:2] == [("night", "The evening's date."), ("rooms", "")]
 
 
@@ -357,7 +359,7 @@ def test_a_location_on_a_store_is_called_as_hadoop_calls_it(settings: Settings) 
 @pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned-preview"])
 def test_a_table_whose_commits_a_catalog_owns_is_refused(settings: Settings, feature: str) -> None:
     graph = hotel(settings)
-    path = graph.location(settings, "nights")
+    path = PipelineLake(settings, graph).path("nights")
     give_commits_to_catalog(Path(path), feature)
     with pytest.raises(CatalogOwnsCommits, match="belong to a catalog"):
         open_checked_table(path)

@@ -200,7 +200,7 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     assert not searched_tables.has_unseen_request_rows(lake) and not due_requests.may_hold_unseen_requests(records), (
         "there is no bronze"
     )
-    path = asking_graph.location(settings, "people")
+    path = PipelineLake(settings, asking_graph).path("people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
     assert searched_tables.has_unseen_request_rows(lake)
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"

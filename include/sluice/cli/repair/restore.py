@@ -43,7 +43,7 @@ def repair(
     able = [one for one in found if not one.refused]
     if able:
         confirm_repair(f"Repairing logs of '{pipeline}'", "Repair?", yes)
-        with lock.hold_lease_without_spark(lake.graph.records(settings), "repair", "Repair when it has ended."):
+        with lock.hold_lease_without_spark(lake.records, "repair", "Repair when it has ended."):
             for one in able:
                 lost_commits.repair_table_log(lake, one)
     if as_json:

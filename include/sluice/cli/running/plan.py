@@ -52,7 +52,7 @@ def plan(
     check_run_mode(chosen, (start, end), table or (), OPTION_NAMES)
     found = plans.plan_run(lake, chosen, interval, tuple(table or ()))
     open_ones = timeliness.find_schedule_gaps(lake)
-    requests = request_states.count_waiting_requests(lake.graph.records(settings))
+    requests = request_states.count_waiting_requests(lake.records)
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return

@@ -35,7 +35,7 @@ def catalog(
         raise UsageError("No catalog is set, so that tables have no names in one. Set SLUICE_CATALOG=thrift://HOST:9083")
     for name in select_pipelines(settings, pipeline):
         lake = load_pipeline_lake(settings, name)
-        clones.refuse_in_clone(lake.graph.records(settings), "The names are those of that lake.")
+        clones.refuse_in_clone(lake.records, "The names are those of that lake.")
         plan = plan_catalog_names(lake)
         try:
             outcomes = register_pipeline(lake, _start_session_for_views(settings, bool(plan.views)), take_over, plan)

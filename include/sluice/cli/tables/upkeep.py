@@ -42,7 +42,7 @@ def optimize(
                 "table": one,
                 "needed": "yes" if decision.needed else "no",
                 "why": decision.why,
-                "questions": _describe_questions(lake.graph.location(settings, one), lake.graph.find_asked_columns(one)),
+                "questions": _describe_questions(lake.path(one), lake.graph.find_asked_columns(one)),
             }
             for one, decision in decisions.items()
             if table in ("", one)
@@ -56,7 +56,7 @@ def optimize(
         return
     if not table:
         raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
-    if lake.graph.table_of(table) != table or not delta_log.is_delta_table(lake.graph.location(settings, table)):
+    if lake.graph.table_of(table) != table or not delta_log.is_delta_table(lake.path(table)):
         raise UsageError(f"'{name}' has no table of its own yet.")
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import job

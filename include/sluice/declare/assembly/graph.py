@@ -29,8 +29,6 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings
 
 PSEUDONYM = "pseudonym"
 """The domain of the values that `treat.hmac` stores instead of identifiers."""
@@ -108,23 +106,6 @@ class Graph:
     def table_of(self, name: str) -> str:
         """The table that a declaration's flow writes: its own, or that of the source it goes into. Raises UsageError as `[]` does."""
         return self[name].table
-
-    def records(self, settings: Settings) -> PipelineRecords:
-        """Where all records of this pipeline lie."""
-        return PipelineRecords(settings, self.pipeline.name)
-
-    def location(self, settings: Settings, name: str) -> str:
-        """The path of a declaration's table: in its layer, below the restricted root, or among the pipeline's own records."""
-        declared, records = self[name], self.records(settings)
-        if declared.record_path is not None:
-            return records.bookkeeping(declared.record_path, restricted=declared.restricted)
-        return records.table_path(self.layer(declared), self.table_of(name), restricted=declared.restricted)
-
-    def location_of_late(self, settings: Settings, name: str) -> str:
-        """The path of a stream's late table: beside its own; restricted if that table or one of its inputs is."""
-        stream = self.streams[name]
-        restricted = any(self[one].restricted for one in (name, *stream.reads))
-        return self.records(settings).table_path(self.layer(stream), stream.late, restricted=restricted)
 
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; for a source, the lowest."""

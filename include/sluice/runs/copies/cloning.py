@@ -90,7 +90,7 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
     }
     _write_clone_file(clones.clone_description_path(workspace.records), said)
     if plan.kind == SHALLOW:
-        register_shallow_clone(workspace.graph.records(settings), workspace.run, workspace.settings.lake)
+        register_shallow_clone(workspace.records, workspace.run, workspace.settings.lake)
     return said
 
 

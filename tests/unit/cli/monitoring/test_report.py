@@ -250,7 +250,7 @@ def test_what_a_table_costs_is_not_said_again_of_its_quarantine(settings: Settin
 
 def test_a_table_shows_how_old_its_data_is_and_its_last_versions(settings: Settings) -> None:
     graph = load_declaration_graph(settings, "gym")
-    path = graph.location(settings, "heart_rate")
+    path = PipelineLake(settings, graph).path("heart_rate")
     for number in range(7):
         write_deltalake(path, pa.table({"device_id": [number]}), mode="append")
     page = Page(report.render_report(PipelineLake(settings, graph), datetime.now(UTC) + timedelta(hours=3)))

@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 from tests.commands import ask_command, use_roots_of
 
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake.pipeline_lake import PipelineLake
 from sluice.settings import Settings
 
 
@@ -20,7 +21,7 @@ def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     use_roots_of(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, files in (("heart_rate", 2), ("device_day", 1)):
-        path = graph.location(settings, name)
+        path = PipelineLake(settings, graph).path(name)
         Path(path).mkdir(parents=True)
         for number in range(files):
             write_deltalake(path, pa.table({"device": [f"t{number}"]}), mode="append")
@@ -48,7 +49,7 @@ def test_a_damaged_log_of_one_table_does_not_keep_the_others_from_being_told(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph = load_declaration_graph(settings, "gym")
-    (Path(graph.location(settings, "heart_rate")) / "_delta_log" / "00000000000000000000.json").write_text("cut")
+    (Path(PipelineLake(settings, graph).path("heart_rate")) / "_delta_log" / "00000000000000000000.json").write_text("cut")
     found = json.loads(ask_command(capsys, "optimize", "gym", "--json"))["tables"]
     assert [one["table"] for one in found] == ["device_day"]
 

@@ -16,7 +16,7 @@ from tests.commands import ask_command, use_roots_of
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake.clone_registry import register_shallow_clone
-from sluice.lake.pipeline_lake import PipelineLake
+from sluice.lake.pipeline_lake import PipelineLake, load_pipeline_lake
 from sluice.runs.status import removals
 from sluice.settings import Settings
 from sluice.table_properties import RETENTION
@@ -28,7 +28,7 @@ def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     use_roots_of(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, keep in (("heart_rate", "0 seconds"), ("device_day", "7 days")):
-        path = graph.location(settings, name)
+        path = PipelineLake(settings, graph).path(name)
         Path(path).mkdir(parents=True)
         for number in range(2):
             write_deltalake(
@@ -47,7 +47,7 @@ def test_what_would_go_is_told_with_files_bytes_and_reason_and_stays(
     found = {one["table"]: one for one in json.loads(ask_command(capsys, "vacuum", "gym", "--dry-run", "--json"))["tables"]}
     yes, no = found["heart_rate"], found["device_day"]
     assert (yes["remove"], yes["files"], no["remove"], no["files"]) == (True, 2, False, 0)
-    path = Path(load_declaration_graph(settings, "gym").location(settings, "heart_rate"))
+    path = Path(load_pipeline_lake(settings, "gym").path("heart_rate"))
     assert yes["bytes"] == sum((path / name).stat().st_size for name in yes["names"]) > 0
     assert "2 files" in yes["why"] and "within the retention" in no["why"]
     said = ask_command(capsys, "vacuum", "gym.heart_rate", "--dry-run")
@@ -66,7 +66,7 @@ def test_a_plan_says_which_files_would_be_removed(capsys: pytest.CaptureFixture[
 def clone_without_spark(settings: Settings, lake: Path, name: str, version: int) -> None:
     """Makes a shallow clone of a table as Delta on Spark does: a log that names the files of the source by their addresses."""
     graph = load_declaration_graph(settings, "gym")
-    path = Path(graph.location(settings, name))
+    path = Path(PipelineLake(settings, graph).path(name))
     target = lake / path.relative_to(settings.lake)
     (target / "_delta_log").mkdir(parents=True)
     kept = {Path(file).name for file in DeltaTable(str(path), version=version).file_uris()}
@@ -81,7 +81,7 @@ def clone_without_spark(settings: Settings, lake: Path, name: str, version: int)
             elif not number:
                 actions.append(action)
     (target / "_delta_log" / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
-    register_shallow_clone(graph.records(settings), "r", str(lake))
+    register_shallow_clone(PipelineLake(settings, graph).records, "r", str(lake))
 
 
 def test_a_shallow_clone_holds_the_files_that_it_reads_and_its_table_has_no_longer(
@@ -100,7 +100,7 @@ def test_a_shallow_clone_holds_the_files_that_it_reads_and_its_table_has_no_long
     assert json.loads(ask_command(capsys, "vacuum", "gym.heart_rate", "--dry-run", "--json"))["tables"][0]["remove"]
     clone_without_spark(settings, tmp_path / "later", "heart_rate", 2)
     write_deltalake(
-        str(Path(load_declaration_graph(settings, "gym").location(settings, "heart_rate"))),
+        str(Path(load_pipeline_lake(settings, "gym").path("heart_rate"))),
         pa.table({"device": ["t3"]}),
         mode="append",
     )
@@ -121,7 +121,7 @@ def test_a_clone_is_not_waited_for_longer_than_declared(settings: Settings, tmp_
     late = now + timedelta(days=31)
     broken = removals.decide_table_vacuums(PipelineLake(settings, graph), late)["heart_rate"]
     assert broken.needed and broken.why.endswith(f"; it breaks the shallow clone {tmp_path / 'dev'}")
-    (reader,) = removals.find_slow_readers(PipelineLake(settings, graph), late)[graph.location(settings, "heart_rate")]
+    (reader,) = removals.find_slow_readers(PipelineLake(settings, graph), late)[PipelineLake(settings, graph).path("heart_rate")]
     assert reader.overdue and reader.let_go() == (
         f"the shallow clone {tmp_path / 'dev'} is broken now: VACUUM waited 30 days for it. Remove that folder and make the clone again, as a "
         f"copy or with --shallow: sluice clone gym --to {tmp_path / 'dev'}"

@@ -71,12 +71,12 @@ def test_a_target_is_a_view_over_a_change_log_that_lies_among_the_records_of_the
     )
     assert found.views["members"].keys == ("id",)
     assert found.views["history"].keys == ("id", "__START_AT")
-    assert found.location(at, "members_changes_people") == "lake/club/_sluice/changes/members__people"
-    assert found.location(at, "members_truncates_visitors") == "lake/club/_sluice/truncates/members__visitors"
-    assert found.location(at, "history_changes") == "lake/club/_sluice/changes/history"
-    assert found.location(at, "members") == f"lake/club/{LAYER}/members"
+    assert PipelineLake(at, found).path("members_changes_people") == "lake/club/_sluice/changes/members__people"
+    assert PipelineLake(at, found).path("members_truncates_visitors") == "lake/club/_sluice/truncates/members__visitors"
+    assert PipelineLake(at, found).path("history_changes") == "lake/club/_sluice/changes/history"
+    assert PipelineLake(at, found).path("members") == f"lake/club/{LAYER}/members"
     hidden = of(target(restricted=True))
-    assert hidden.location(at, "members_changes") == f"{tmp_path}/restricted/club/_sluice/changes/members"
+    assert PipelineLake(at, hidden).path("members_changes") == f"{tmp_path}/restricted/club/_sluice/changes/members"
 
 
 def test_a_log_has_the_subject_and_the_treatments_and_hides_what_is_made_of_personal_columns() -> None:
@@ -270,7 +270,7 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
 def test_a_personal_column_of_a_target_may_come_with_a_later_delivery(spark: SparkSession, settings: Settings) -> None:
     graph = of(target(personal=("email", "phone")), wrong_table(sequence_by="at", personal="email"))
     stored = f"id BIGINT, name STRING, at BIGINT, op STRING, {TECHNICAL}"
-    spark.createDataFrame([], stored).write.format("delta").save(graph.location(settings, "people"))
+    spark.createDataFrame([], stored).write.format("delta").save(PipelineLake(settings, graph).path("people"))
     assert transforms.examine_transforms(spark, PipelineLake(settings, graph)).mistakes == []
     declared = replace(PEOPLE, schema="id BIGINT, name STRING, at BIGINT, op STRING, email STRING")
     graph = build_declaration_graph(PIPELINE, [declared, target(personal=("email", "phone"))])

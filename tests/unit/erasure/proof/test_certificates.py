@@ -70,7 +70,7 @@ def house(settings: Settings, tmp_path: Path) -> Graph:
     made = build_declaration_graph(
         Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (notes, note)
     )
-    write_deltalake(made.location(settings, "note"), pa.table({"who": ["bert"], "text": ["x"]}))
+    write_deltalake(PipelineLake(settings, made).path("note"), pa.table({"who": ["bert"], "text": ["x"]}))
     return made
 
 
@@ -369,7 +369,7 @@ def test_no_path_that_is_a_hit_is_printed() -> None:
 
 def test_a_row_that_a_query_returns_fails_both_stamps(settings: Settings, house: Graph, request_of_her: str) -> None:
     _erase(settings, request_of_her)
-    write_deltalake(house.location(settings, "note"), pa.table({"who": [HER], "text": ["x"]}), mode="append")
+    write_deltalake(PipelineLake(settings, house).path("note"), pa.table({"who": [HER], "text": ["x"]}), mode="append")
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("FAIL", "FAIL", "FAIL")
     assert made.record["stamps"]["logical"]["hits"][0]["column"] == "who"
@@ -530,7 +530,7 @@ def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, hous
         PipelineRecords(settings, "house"), request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
     )
     write_deltalake(
-        house.location(settings, "note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
+        PipelineLake(settings, house).path("note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
     )
     made = _issue(settings, house, request)
     assert (made.logical, made.record["shared_identifiers"]) == ("PASS", 1)
@@ -605,7 +605,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, until.isoformat())]
     )
-    path = made.location(settings, "seen")
+    path = PipelineLake(settings, made).path("seen")
     for late, verdict in ((True, "PASS"), (False, "FAIL")):
         told = until if late else until - timedelta(days=1)
         at = {
@@ -634,7 +634,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     requests.advance_request_state(records, bert, request_events.PHYSICALLY)
     for request in theirs:
         _erase(settings, request.request)
-    write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
+    write_deltalake(PipelineLake(settings, house).path("note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
     asked = [request_record.read_erasure_request(records, one.request) for one in theirs]
     scans = []
     run = residue.scan_roots
@@ -689,7 +689,7 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
     add_vault_identifiers(
         PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")]
     )
-    write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
+    write_deltalake(PipelineLake(settings, made).path("seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
     asked = [
         request_record.read_erasure_request(PipelineRecords(settings, "house"), one) for one in (request_of_her, bert.request)
     ]

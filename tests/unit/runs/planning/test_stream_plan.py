@@ -55,7 +55,7 @@ def step(settings: Settings, mode: str = "increment") -> PlannedStep:
 def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     """The checkpoint of a stream that has read so many versions of its input."""
     _, folder = PipelineBooks(settings, WARD).flow_checkpoints(ten_minutes)
-    path = WARD.location(settings, "pulse")
+    path = PipelineLake(settings, WARD).path("pulse")
     made = checkpoints.open_checkpoint(
         folder, f"{LAYER}_ten_minutes", {"pulse": log.read_table_id(path)}, code or stream_starts.stream_fingerprint(ten_minutes)
     )
@@ -65,14 +65,14 @@ def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     offset = {"reservoirId": log.read_table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
     (Path(made.path) / "offsets" / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n" + json.dumps(offset))
     (Path(made.path) / "commits" / "0").write_text("v1\n{}")
-    write_deltalake(WARD.location(settings, "ten_minutes"), pa.table({"start": [1]}))
+    write_deltalake(PipelineLake(settings, WARD).path("ten_minutes"), pa.table({"start": [1]}))
     return Path(folder)
 
 
 @pytest.fixture
 def rows(settings: Settings) -> str:
     """Where the stream's input lies, with two versions."""
-    return append_two_rows(WARD.location(settings, "pulse"))
+    return append_two_rows(PipelineLake(settings, WARD).path("pulse"))
 
 
 def append_two_rows(path: str) -> str:
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
         for name in ("offsets", "commits"):
             shutil.rmtree(folder / memory["identity"] / name)
     elif what == "gone":
-        shutil.rmtree(WARD.location(settings, "ten_minutes"))
+        shutil.rmtree(PipelineLake(settings, WARD).path("ten_minutes"))
     elif what == "restored":
         DeltaTable(rows).restore(0)
     elif what == "merged back":

@@ -92,8 +92,8 @@ def lake(settings: Settings) -> Settings:
         delivery_tables.append_delivery_ledger_rows(
             records.outcome_ledger, [{**outcome, "recorded_at": AT}], delivery_tables.OUTCOMES, "run"
         )
-    write(WARD.location(settings, "pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
-    write(WARD.location(settings, "pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
+    write(PipelineLake(settings, WARD).path("pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
+    write(PipelineLake(settings, WARD).path("pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
         checkpoints.open_checkpoint(records.checkpoints(flow), flow, {})
     return settings
@@ -125,7 +125,7 @@ def repair(settings: Settings) -> lost_commits.LogRepair:
 
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
 def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start_anew(lake: Settings, content: bytes) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     last = spoil(path, content)
     checksum = last.with_name(f".{last.name}.crc")
     checksum.write_bytes(b"crc\x00\x00\x00\x02\x00abcd")
@@ -144,7 +144,12 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert commit_history.read_commit_history(path)[0]["operation"] == REPAIR and REPAIR in WITHOUT_ROWS
     flow = f"{LAYER}_ten_minutes"
     why = stream_starts.find_stream_break(
-        PipelineRecords(lake, "ward").checkpoints(flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
+        PipelineRecords(lake, "ward").checkpoints(flow),
+        flow,
+        {},
+        "",
+        PipelineLake(lake, WARD).path("ten_minutes"),
+        lambda name: path,
     )
     assert why == "a commit of 'pulse' was lost"
     assert "sluice run ward --mode refresh --table ten_minutes" in str(
@@ -154,7 +159,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
 
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
-    spoil(WARD.location(lake, "pulses"), content)
+    spoil(PipelineLake(lake, WARD).path("pulses"), content)
     outcomes = PipelineRecords(lake, "ward").outcome_ledger
     assert delivery_tables.read_settled_deliveries(outcomes, {1, 2, 3}) == {1, 2}
     found = repair(lake)
@@ -166,7 +171,7 @@ def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(l
 
 
 def test_a_commit_that_a_repair_made_says_nothing_of_when_the_next_one_was_made(lake: Settings) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     made = lost_commits._read_commit_time(path, 0)
     spoil(path)
     assert repair(lake).since == made
@@ -217,7 +222,7 @@ def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> N
 
 @pytest.mark.spark
 def test_spark_goes_on_with_a_repaired_table_whose_commits_hold_their_times(lake: Settings, spark: SparkSession) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
     for number in range(3, 9):
         spark.sql(f"INSERT INTO delta.`{path}` VALUES ({number}, {number})")
@@ -237,7 +242,7 @@ def test_spark_goes_on_with_a_repaired_table_whose_commits_hold_their_times(lake
 
 
 def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     DeltaTable(path).create_checkpoint()
     (file,) = Path(path, LOG).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:20])
@@ -246,7 +251,7 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
 
 
 def test_a_cut_checkpoint_and_a_cut_commit_after_it_are_repaired_together(lake: Settings) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     DeltaTable(path).create_checkpoint()
     (file,) = Path(path, LOG).glob("*.parquet")
     write(path, {"_delivery": 3, "at": 3})
@@ -257,7 +262,7 @@ def test_a_cut_checkpoint_and_a_cut_commit_after_it_are_repaired_together(lake: 
 
 
 def test_a_cut_checkpoint_of_bronze_is_repaired_before_the_commit_that_cannot_be_read_with_it(lake: Settings) -> None:
-    path = WARD.location(lake, "pulses")
+    path = PipelineLake(lake, WARD).path("pulses")
     DeltaTable(path).create_checkpoint()
     (file,) = Path(path, LOG).glob("*.parquet")
     write(path, {"_delivery": 3, "at": 3})
@@ -278,7 +283,7 @@ def test_a_cut_checkpoint_of_bronze_is_repaired_before_the_commit_that_cannot_be
 
 
 def test_a_log_of_bronze_that_is_not_whole_before_its_damage_is_refused_with_its_name_and_what_to_do(lake: Settings) -> None:
-    path = WARD.location(lake, "pulses")
+    path = PipelineLake(lake, WARD).path("pulses")
     spoil(path)
     log_of_first = Path(path, LOG, f"{0:020d}.json")
     whole = log_of_first.read_text()
@@ -295,7 +300,7 @@ def test_a_log_of_bronze_that_is_not_whole_before_its_damage_is_refused_with_its
 
 
 def test_a_cut_checkpoint_without_the_commits_before_it_is_refused_before_anything_is_read_of_it(lake: Settings) -> None:
-    path = WARD.location(lake, "pulses")
+    path = PipelineLake(lake, WARD).path("pulses")
     DeltaTable(path).create_checkpoint()
     (file,) = Path(path, LOG).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:20])
@@ -306,7 +311,7 @@ def test_a_cut_checkpoint_without_the_commits_before_it_is_refused_before_anythi
 
 
 def test_bronze_is_repaired_after_the_record_by_which_its_losses_are_found(lake: Settings) -> None:
-    spoil(WARD.location(lake, "pulses"))
+    spoil(PipelineLake(lake, WARD).path("pulses"))
     spoil(PipelineRecords(lake, "ward").outcome_ledger)
     found = {one.table: one for one in lost_commits.find_log_repairs(PipelineLake(lake, WARD))}
     assert found["outcomes"].refused is None
@@ -328,7 +333,7 @@ def test_a_cut_checkpoint_of_the_list_of_erased_people_loses_nobody(lake: Settin
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_lost_commit_whose_checkpoint_holds_the_table_without_older_commits_is_repaired(lake: Settings, follows: bool) -> None:
-    path = WARD.location(lake, "pulse")
+    path = PipelineLake(lake, WARD).path("pulse")
     DeltaTable(path).create_checkpoint()
     Path(path, LOG, f"{0:020d}.json").unlink()  # as Delta does when it is old
     lost = spoil(path)
@@ -348,9 +353,9 @@ def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> No
     (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     assert found.refused is None  # a request that is not carried out is on no list
     shutil.rmtree(path)
-    first = spoil(WARD.location(lake, "pulse"))
+    first = spoil(PipelineLake(lake, WARD).path("pulse"))
     first.unlink()
-    spoil(WARD.location(lake, "pulse"))
+    spoil(PipelineLake(lake, WARD).path("pulse"))
     (found,) = lost_commits.find_log_repairs(PipelineLake(lake, WARD))
     with pytest.raises(SluiceError, match=r"first commit of 'ward\.pulse' is damaged.*from a backup; or move"):
         lost_commits.repair_table_log(PipelineLake(lake, WARD), found)

@@ -288,7 +288,7 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), StreamPosition(2))
     silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries, silver.rows, silver.bytes, silver.since) == (None, 2, 20, 200, START + 2 * DAY)
-    shutil.rmtree(shop.location(settings, "report"))
+    shutil.rmtree(PipelineLake(settings, shop).path("report"))
     silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries) == (checkpoints.TABLE_MISSING, 3)
 
