@@ -10,8 +10,9 @@ never expire. The bytes go with VACUUM, like those of any row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -24,9 +25,8 @@ from sluice.erasure.steps.erasure_step import Follow
 from sluice.erasure.steps.flows import reset_restored_views
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
-from sluice.errors import StageEnded
 from sluice.lake import commit_history, file_statistics, log, table_creation, table_frames
-from sluice.lake.flow_report import FlowReport, FlowsFailed, report_table_change
+from sluice.lake.flow_report import FlowReport, FlowsFailed, TableTurns, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.open_tables import open_table_snapshot
 from sluice.own_records import AGING
@@ -45,42 +45,25 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     now: UTC. With nothing to do there is no report and no commit. Raises FlowsFailed, with all reports, if flows that had to follow
     failed; the next run goes on from there.
     """
-    reports: list[FlowReport] = []
-    errors: dict[str, BaseException] = {}
+    turns = TableTurns()
     for source in workspace.graph.sources.values():
         before = suppression.oldest_kept_instant(source, now)
         # What was begun is finished, even if its source by now declares that everything is kept.
         if (before is not None or _open_expiry_journal(workspace, source).is_written()) and delta_log.is_delta_table(
             workspace.path(source.name)
         ):
-            try:
-                reports += _expire_source(workspace, source, before)
-            except StageEnded:
-                raise
-            except Exception as error:  # of one source: the others go on
-                errors[source.name] = error
-                reports.append(FlowReport(flow=source.name, layer=DELETIONS.name))
-    every = [one for one in workspace.graph.sources.values() if one.name not in errors]
+            turns.reports += turns.take_part(source.name, DELETIONS.name, partial(_expire_source, workspace, source, before))
+    every = [one for one in workspace.graph.sources.values() if one.name not in turns.errors]
     begun = [source for source in every if _open_expiry_journal(workspace, source).is_written()]
     reset_restored_views(workspace, set[str]().union(*(workspace.graph.below(source.name) for source in begun)))
-    _follow_expired_sources(follow, begun, reports, errors)
+    try:
+        turns.reports += follow() if begun else []
+    except FlowsFailed as failed:  # what was begun stays so, and the next run follows it
+        raise FlowsFailed(turns.reports + failed.reports, {**turns.errors, **failed.errors}) from None
     for source in begun:
         record_removal_by_age(workspace.records, source.name)
         _open_expiry_journal(workspace, source).remove_journal()
-    if errors:
-        raise FlowsFailed(reports, errors)
-    return reports
-
-
-def _follow_expired_sources(
-    follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]
-) -> None:
-    """Runs the layers above bronze if anything was deleted. Raises FlowsFailed, with earlier failures included."""
-    if begun:
-        try:
-            reports += follow()
-        except FlowsFailed as failed:
-            raise FlowsFailed(reports + failed.reports, {**errors, **failed.errors}) from None
+    return turns.end_turns()
 
 
 def _expire_source(workspace: Workspace, source: Source, before: datetime | None) -> list[FlowReport]:
